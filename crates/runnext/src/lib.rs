@@ -1,0 +1,1 @@
+//! Goroutines for Rust.
