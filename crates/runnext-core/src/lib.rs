@@ -1,1 +1,26 @@
-//! Part of runnext.
+//! The scheduler's structures that have never heard of threads.
+//!
+//! Everything here is either a plain value (`&mut self`, no clock, no dice of its own) or a small
+//! lock-free structure whose every interleaving loom walks through. Nothing parks, locks, reads a clock or
+//! makes a system call: the runtime drives these with real threads, the simulator with one thread
+//! and a virtual clock, and both get the same answers.
+//!
+//! | module     | what                                                        | shared?                   |
+//! |------------|-------------------------------------------------------------|---------------------------|
+//! | [`runq`]   | one P's run queue: ring and `runnext`                       | one owner, many thieves   |
+//! | [`list`]   | intrusive FIFO of handles, the body of the global queue     | no; the caller locks      |
+//! | [`steal`]  | the order in which a thief visits its victims               | read-only                 |
+//! | [`rng`]    | the dice behind every scheduling choice, seeded             | no; one per P             |
+//! | [`shim`]   | std's atomics, or loom's under `--cfg loom`                 |                           |
+//!
+//! Tests: `cargo test -p runnext-core`, and the loom models with
+//! `RUSTFLAGS="--cfg loom" cargo test -p runnext-core --release --lib loom`.
+
+pub mod list;
+pub mod rng;
+pub mod runq;
+pub mod shim;
+pub mod steal;
+
+#[cfg(test)]
+mod testing;

@@ -1,0 +1,66 @@
+//! What the tests of this crate queue: numbered items with a link.
+
+use core::ptr::NonNull;
+
+use crate::list::Linked;
+use crate::shim::AtomicPtr;
+
+/// A stand-in for a goroutine.
+#[derive(Debug)]
+pub(crate) struct Item {
+    id: usize,
+    link: AtomicPtr<Item>,
+}
+
+// SAFETY: the link is a field, and nothing but a list uses it; an `Item` has nothing tied to a thread.
+unsafe impl Linked for Item {
+    fn link(this: NonNull<Item>) -> *const AtomicPtr<Item> {
+        // SAFETY: computes an address inside a valid item.
+        unsafe { &raw const (*this.as_ptr()).link }
+    }
+}
+
+impl Item {
+    /// The number of the item behind a handle. Only for handles of an [`Items`] still alive.
+    pub(crate) fn id(this: NonNull<Item>) -> usize {
+        // SAFETY: tests keep their `Items` alive longer than any queue of its handles.
+        unsafe { this.as_ref().id }
+    }
+}
+
+/// Items number 0 to n-1, and the memory they live in.
+pub(crate) struct Items(Vec<NonNull<Item>>);
+
+// SAFETY: the items are shared read-only but for their links, which are atomics.
+unsafe impl Sync for Items {}
+// SAFETY: as above.
+unsafe impl Send for Items {}
+
+impl Items {
+    pub(crate) fn new(n: usize) -> Items {
+        let boxed = |id| {
+            Box::new(Item {
+                id,
+                link: AtomicPtr::new(core::ptr::null_mut()),
+            })
+        };
+        Items(
+            (0..n)
+                .map(|id| NonNull::from(Box::leak(boxed(id))))
+                .collect(),
+        )
+    }
+
+    pub(crate) fn get(&self, id: usize) -> NonNull<Item> {
+        self.0[id]
+    }
+}
+
+impl Drop for Items {
+    fn drop(&mut self) {
+        for g in &self.0 {
+            // SAFETY: leaked in `new`, freed only here.
+            drop(unsafe { Box::from_raw(g.as_ptr()) });
+        }
+    }
+}
