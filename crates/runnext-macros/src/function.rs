@@ -72,14 +72,16 @@ impl Function {
         tokens
     }
 
-    /// The inner function's name as an argument, placed at the return type: should that not be a `Termination`, it
-    /// is what the compiler points at.
-    pub(crate) fn inner_reference(&self) -> Ident {
-        let mut reference = self.name.clone();
-        if let Some(place) = self.output.last() {
-            reference.set_span(self.name.span().located_at(place.span()));
-        }
-        reference
+    /// The inner function's name, to be passed on.
+    pub(crate) fn inner_reference(&self) -> TokenTree {
+        TokenTree::Ident(self.name.clone())
+    }
+
+    /// Where the return type stands, if there is one.
+    pub(crate) fn output_span(&self) -> Span {
+        self.output
+            .last()
+            .map_or_else(Span::call_site, TokenTree::span)
     }
 }
 

@@ -35,7 +35,7 @@ mod function;
 use args::Args;
 use error::Error;
 use function::Function;
-use proc_macro::{Delimiter, Group, TokenStream, TokenTree};
+use proc_macro::{Delimiter, Group, Span, TokenStream, TokenTree};
 
 /// Runs `main` as the main goroutine of a new runtime.
 ///
@@ -136,14 +136,15 @@ fn expand(kind: Kind, args: TokenStream, item: TokenStream) -> Result<TokenStrea
     let function = Function::parse(kind, item)?;
     let args = Args::parse(args)?;
 
+    let mut arguments = args.into_closure();
+    arguments.extend(code(","));
+    arguments.extend([function.inner_reference()]);
     let mut call = code(match kind {
         Kind::Main => "::runnext::__private::run_main",
         Kind::Test => "::runnext::__private::run_test",
     });
-    let mut arguments = args.into_closure();
-    arguments.extend(code(","));
-    arguments.extend([TokenTree::Ident(function.inner_reference())]);
     call.extend([group(Delimiter::Parenthesis, arguments)]);
+    let call = at(function.output_span(), call);
 
     let mut body = function.inner_definition();
     if function.returns_unit() {
@@ -170,4 +171,13 @@ fn code(text: &str) -> TokenStream {
 
 fn group(delimiter: Delimiter, inside: TokenStream) -> TokenTree {
     TokenTree::Group(Group::new(delimiter, inside))
+}
+
+/// The same tokens, those in groups apart, at another place. With the call at the return type, that is what the compiler
+/// points at if it is no `Termination`.
+fn at(place: Span, tokens: TokenStream) -> TokenStream {
+    TokenStream::from_iter(tokens.into_iter().map(|mut token| {
+        token.set_span(token.span().located_at(place));
+        token
+    }))
 }
