@@ -1,0 +1,28 @@
+//! What differs between instruction sets: the system call, the tick counter, the layout of a
+//! signal context. One file each, the same six functions in both; no other file of the project
+//! has inline assembly or names a register.
+//!
+//! | function                | contract                                                       |
+//! |-------------------------|----------------------------------------------------------------|
+//! | `syscall(nr, args)`     | raw system call; returns the value, or minus the error number   |
+//! | `ticks()`               | the CPU's counter; unserialised                                 |
+//! | `ticks_are_steady()`    | counter runs at one rate on all CPUs and never stops            |
+//! | `ticks_hz()`            | its rate, if the CPU states it reliably                         |
+//! | `pc(ctx)`, `sp(ctx)`    | registers of the interrupted thread                             |
+//! | `at_syscall(pc)`        | a system-call instruction stands just before, or at, `pc`       |
+//!
+//! All are async-signal-safe.
+
+#[cfg(target_arch = "aarch64")]
+mod aarch64;
+#[cfg(target_arch = "x86_64")]
+mod x86_64;
+
+#[cfg(target_arch = "aarch64")]
+pub(crate) use aarch64::*;
+#[cfg(target_arch = "x86_64")]
+pub(crate) use x86_64::*;
+
+/// The finest page granularity of either architecture. Code pages are at least this large, so two
+/// addresses in one such page are mapped together.
+const CODE_PAGE: usize = 4096;

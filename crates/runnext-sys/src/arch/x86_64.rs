@@ -1,0 +1,95 @@
+//! x86-64: `syscall`, the time-stamp counter, `ucontext_t`.
+
+use super::CODE_PAGE;
+use core::arch::{asm, x86_64};
+use libc::{c_void, ucontext_t};
+
+/// Issues system call `nr`; see the table in [`super`].
+///
+/// # Safety
+/// As for the call itself: pointers among `args` must be what the kernel takes them for.
+#[inline(always)]
+pub(crate) unsafe fn syscall(nr: usize, args: [usize; 6]) -> isize {
+    let ret: isize;
+    // SAFETY: the caller vouches for the arguments. `syscall` clobbers rcx and r11 only, and uses
+    // no user stack, so the red zone is safe.
+    unsafe {
+        asm!(
+            "syscall",
+            inlateout("rax") nr as isize => ret,
+            in("rdi") args[0],
+            in("rsi") args[1],
+            in("rdx") args[2],
+            in("r10") args[3],
+            in("r8") args[4],
+            in("r9") args[5],
+            lateout("rcx") _,
+            lateout("r11") _,
+            options(nostack),
+        );
+    }
+    ret
+}
+
+/// The time-stamp counter.
+#[inline(always)]
+pub(crate) fn ticks() -> u64 {
+    // SAFETY: every x86-64 CPU has rdtsc; Linux leaves it enabled in user mode.
+    unsafe { x86_64::_rdtsc() }
+}
+
+/// Whether the CPU promises an invariant TSC (leaf 8000_0007h, EDX bit 8).
+pub(crate) fn ticks_are_steady() -> bool {
+    const ADVANCED_POWER: u32 = 0x8000_0007;
+    const INVARIANT_TSC: u32 = 1 << 8;
+    // `__cpuid` is unsafe up to Rust 1.93 and safe since; both are supported.
+    #[allow(unused_unsafe)]
+    // SAFETY: every x86-64 CPU has cpuid; the second leaf is read only if the first lists it.
+    unsafe {
+        x86_64::__cpuid(0x8000_0000).eax >= ADVANCED_POWER
+            && x86_64::__cpuid(ADVANCED_POWER).edx & INVARIANT_TSC != 0
+    }
+}
+
+/// Always unknown: leaf 15h is empty on AMD, and under a hypervisor that scales the TSC it may be
+/// the host's. Measuring is right everywhere.
+pub(crate) fn ticks_hz() -> Option<u64> {
+    None
+}
+
+/// # Safety
+/// `ctx` is the third argument of a running `SA_SIGINFO` handler.
+pub(crate) unsafe fn pc(ctx: *const c_void) -> usize {
+    // SAFETY: by the contract it points to a ucontext_t that lives as long as the handler runs.
+    unsafe { (*ctx.cast::<ucontext_t>()).uc_mcontext.gregs[libc::REG_RIP as usize] as usize }
+}
+
+/// # Safety
+/// As for [`pc`].
+pub(crate) unsafe fn sp(ctx: *const c_void) -> usize {
+    // SAFETY: as in `pc`.
+    unsafe { (*ctx.cast::<ucontext_t>()).uc_mcontext.gregs[libc::REG_RSP as usize] as usize }
+}
+
+/// Whether `syscall` (0f 05) ends at `pc`, or starts there (a call the kernel is to restart).
+///
+/// # Safety
+/// `pc` is where this thread was interrupted, so the instruction there is mapped and executable.
+pub(crate) unsafe fn at_syscall(pc: usize) -> bool {
+    const SYSCALL: [u8; 2] = [0x0f, 0x05];
+    let offset = pc % CODE_PAGE;
+    // Bytes before the page of `pc` may be unmapped (code generators put their first function at
+    // the very start of a mapping), bytes after it too, and the upper half is the vsyscall page,
+    // which can be run but not read. In these three corners say "yes": callers may take a computation for
+    // a system call, but never the reverse.
+    if !(2..=CODE_PAGE - 2).contains(&offset) || (pc as isize) < 0 {
+        return true;
+    }
+    // SAFETY: `pc - 2 .. pc + 2` lies in the page that holds the instruction at `pc`, by the test
+    // above; what is executable is readable but for pages mapped execute-only, which neither
+    // compilers nor code generators produce on x86-64.
+    unsafe {
+        let at = pc as *const [u8; 2];
+        at.sub(1).read() == SYSCALL || at.read() == SYSCALL
+    }
+}

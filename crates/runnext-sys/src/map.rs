@@ -1,0 +1,296 @@
+//! Address space: reserving it, guarding parts of it, giving memory back.
+//!
+//! # Why this shape
+//! Stacks are carved out of a few large [`Region`]s, so that a stack costs no system call and no
+//! kernel object of its own. Guards come in two kinds, because the good one is new:
+//!
+//! | kind       | how                             | kernel | costs                                   |
+//! |------------|---------------------------------|--------|-----------------------------------------|
+//! | `Install`  | `madvise(MADV_GUARD_INSTALL)`   | 6.13   | a page-table entry                      |
+//! | `Mprotect` | `mprotect(PROT_NONE)`           | any    | splits the mapping: two more per guard  |
+//!
+//! A process may have `vm.max_map_count` mappings, 65,530 by default; at the limit `malloc`
+//! fails too. So whoever uses `Mprotect` must count (see [`map_count`]) and stop early.
+//!
+//! # Invariants
+//! I1  A region is readable and writable wherever it was not guarded, and is backed by memory only where
+//!     touched (`MAP_NORESERVE`).
+//! I2  A guard stays until the region goes: `discard` does not remove it.
+//!
+//! # Context
+//! `guard` and `discard` allocate only to report an error. Not for signal handlers.
+//!
+//! Tests: `map/tests.rs`; faults are taken in a child process.
+
+use crate::{check, syscall};
+use std::fs;
+use std::io::{self, Read};
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU8, Ordering::*};
+
+#[cfg(test)]
+mod tests;
+
+const MADV_GUARD_INSTALL: i32 = 102;
+
+/// What Linux has if `vm.max_map_count` cannot be read.
+const DEFAULT_MAX_MAP_COUNT: usize = 65_530;
+
+/// The size of a page in bytes.
+///
+/// ```
+/// assert!(runnext_sys::map::page_size().is_power_of_two());
+/// ```
+pub fn page_size() -> usize {
+    // SAFETY: no preconditions; the kernel put the value on the stack at exec.
+    unsafe { libc::getauxval(libc::AT_PAGESZ) as usize }
+}
+
+/// How to make pages that fault when touched; see the table in the [module](self).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Guard {
+    /// `MADV_GUARD_INSTALL`: no extra mapping.
+    Install,
+    /// `mprotect(PROT_NONE)`: up to two extra mappings each.
+    Mprotect,
+}
+
+/// The better kind of guard that works here. Tried once on a scratch page, then remembered.
+///
+/// Locked memory cannot have the light kind, so a program that called `mlockall(MCL_FUTURE)` gets
+/// `Mprotect`.
+pub fn guard_support() -> Guard {
+    const UNKNOWN: u8 = 0;
+    const INSTALL: u8 = 1;
+    const MPROTECT: u8 = 2;
+    static SUPPORT: AtomicU8 = AtomicU8::new(UNKNOWN);
+    if SUPPORT.load(Relaxed) == UNKNOWN {
+        let page = page_size();
+        let works = Region::reserve(page, page, false)
+            .and_then(|scratch| scratch.guard(Guard::Install, 0, page))
+            .is_ok();
+        SUPPORT.store(if works { INSTALL } else { MPROTECT }, Relaxed);
+    }
+    if SUPPORT.load(Relaxed) == INSTALL {
+        Guard::Install
+    } else {
+        Guard::Mprotect
+    }
+}
+
+/// An owned piece of zeroed, private, lazily backed memory. Dropping unmaps it.
+///
+/// ```
+/// use runnext_sys::map::{Region, guard_support, page_size};
+/// let page = page_size();
+/// let region = Region::reserve(1 << 20, 1 << 16, false)?;
+/// region.guard(guard_support(), 0, page)?; // touching the first page now faults
+/// // SAFETY: inside the region, above the guard.
+/// unsafe { region.base().add(page).write(1) };
+/// region.discard(page, region.len() - page); // reads as zero again
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Region {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: a region is an address range; its methods are system calls, which synchronise themselves. Access to
+// the memory goes through raw pointers and is the caller's to order.
+unsafe impl Send for Region {}
+// SAFETY: as above.
+unsafe impl Sync for Region {}
+
+impl Region {
+    /// Reserves `len` bytes (rounded up to pages) starting at a multiple of `align`. With
+    /// `hugepages` the system's policy decides; without, the kernel is told not to use them, so that
+    /// touching one page costs one page.
+    ///
+    /// # Errors
+    /// `InvalidInput` if `len` is zero or too large; otherwise the kernel's, with what to do about it.
+    ///
+    /// # Panics
+    /// If `align` is not a power of two.
+    pub fn reserve(len: usize, align: usize, hugepages: bool) -> io::Result<Region> {
+        assert!(
+            align.is_power_of_two(),
+            "Region::reserve: align is {align}, pass a power of two"
+        );
+        let page = page_size();
+        let align = align.max(page);
+        let total = len.checked_next_multiple_of(page).filter(|&len| len != 0);
+        let Some((len, total)) = total.and_then(|len| Some((len, len.checked_add(align - page)?)))
+        else {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!(
+                    "cannot reserve {len} bytes of address space: pass a length from 1 to isize::MAX"
+                ),
+            ));
+        };
+        let start =
+            map_anonymous(total).map_err(|e| advise(e, "reserve address space for", len))?;
+        // Over-mapped by at most `align - page`: cut off what sticks out on either side.
+        let base = (start as usize).next_multiple_of(align);
+        let head = base - start as usize;
+        // SAFETY: both pieces are inside the mapping made above, page-aligned, and not handed out.
+        unsafe {
+            unmap(start, head);
+            unmap(start.add(head + len), total - head - len);
+        }
+        // SAFETY: `head` is less than the length of the mapping.
+        let base = unsafe { start.add(head) };
+        let base = NonNull::new(base).expect("mmap without MAP_FIXED never maps page zero");
+        let region = Region { base, len };
+        if !hugepages {
+            // Fails only on kernels built without huge pages, where there is nothing to forbid.
+            let _ = region.advise_range(libc::MADV_NOHUGEPAGE, 0, len);
+        }
+        Ok(region)
+    }
+
+    /// The first byte.
+    #[inline]
+    pub fn base(&self) -> *mut u8 {
+        self.base.as_ptr()
+    }
+
+    /// Length in bytes, a multiple of the page size.
+    #[inline]
+    #[allow(clippy::len_without_is_empty, reason = "a region is never empty")]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Makes `len` bytes from `offset` fault when touched, for as long as the region lives. What they held is
+    /// lost.
+    ///
+    /// # Errors
+    /// `Install` where the kernel lacks it (see [`guard_support`]) or the memory is locked;
+    /// `Mprotect` when the process has too many mappings. The region stays usable.
+    ///
+    /// # Panics
+    /// If the range is not made of whole pages of this region.
+    pub fn guard(&self, kind: Guard, offset: usize, len: usize) -> io::Result<()> {
+        self.assert_pages(offset, len);
+        let done = match kind {
+            Guard::Install => self.advise_range(MADV_GUARD_INSTALL, offset, len),
+            Guard::Mprotect => {
+                let start = self.base.as_ptr().wrapping_add(offset);
+                // SAFETY: whole pages of a mapping we own; that nobody uses them is what a guard says.
+                check(unsafe { syscall!(libc::SYS_mprotect, start, len, libc::PROT_NONE) })
+            }
+        };
+        done.map(drop).map_err(|e| advise(e, "guard", len))
+    }
+
+    /// Gives the memory behind `len` bytes from `offset` back to the kernel; they read as zero afterwards.
+    /// Guards survive. Memory locked with `mlock` is kept: this is advice, and so cannot fail.
+    ///
+    /// # Panics
+    /// If the range is not made of whole pages of this region.
+    pub fn discard(&self, offset: usize, len: usize) {
+        self.assert_pages(offset, len);
+        let _ = self.advise_range(libc::MADV_DONTNEED, offset, len);
+    }
+
+    /// Forgets the region: it stays mapped until the process ends.
+    pub fn leak(self) {
+        std::mem::forget(self);
+    }
+
+    fn assert_pages(&self, offset: usize, len: usize) {
+        let page = page_size();
+        assert!(
+            offset.is_multiple_of(page)
+                && len.is_multiple_of(page)
+                && offset <= self.len
+                && len <= self.len - offset,
+            "{len} bytes at {offset} are not whole pages (of {page} bytes) of a region of {} bytes",
+            self.len
+        );
+    }
+
+    fn advise_range(&self, advice: i32, offset: usize, len: usize) -> io::Result<usize> {
+        let start = self.base.as_ptr().wrapping_add(offset);
+        // SAFETY: whole pages of a mapping we own; none of the advices in use unmaps.
+        check(unsafe { syscall!(libc::SYS_madvise, start, len, advice) })
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: we own the mapping, and whoever drops it has given up all pointers into it.
+        unsafe { unmap(self.base.as_ptr(), self.len) };
+    }
+}
+
+fn map_anonymous(len: usize) -> io::Result<*mut u8> {
+    const PROT: i32 = libc::PROT_READ | libc::PROT_WRITE;
+    const FLAGS: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: a new mapping wherever the kernel likes touches nothing that exists.
+    let start = unsafe { libc::mmap(ptr::null_mut(), len, PROT, FLAGS, -1, 0) };
+    if start == libc::MAP_FAILED {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(start.cast())
+    }
+}
+
+/// # Safety
+/// The range must be whole pages that the caller owns and nobody uses any more.
+unsafe fn unmap(start: *mut u8, len: usize) {
+    if len != 0 {
+        // SAFETY: passed on. Fails only if splitting exceeds vm.max_map_count; then the range just
+        // stays mapped.
+        unsafe { syscall!(libc::SYS_munmap, start, len) };
+    }
+}
+
+/// Adds to `error` what was attempted and what the person at the keyboard can do.
+fn advise(error: io::Error, what: &str, len: usize) -> io::Error {
+    let advice = match error.raw_os_error() {
+        Some(libc::ENOMEM) => format!(
+            "; out of address space or of mappings: this process has {} of {} mappings (raise \
+             vm.max_map_count), and is subject to `ulimit -v` (RLIMIT_AS) and to \
+             vm.overcommit_memory, which should not be 2",
+            map_count(),
+            max_map_count()
+        ),
+        Some(libc::EAGAIN) => {
+            "; too much locked memory: raise `ulimit -l` or drop mlockall".to_owned()
+        }
+        Some(libc::EINVAL) => {
+            "; the kernel does not support this here (guards need Linux 6.13 and \
+             memory that is not locked)"
+                .to_owned()
+        }
+        _ => String::new(),
+    };
+    io::Error::new(
+        error.kind(),
+        format!("cannot {what} {len} bytes: {error}{advice}"),
+    )
+}
+
+/// How many mappings a process may have: `vm.max_map_count`.
+pub fn max_map_count() -> usize {
+    fs::read_to_string("/proc/sys/vm/max_map_count")
+        .ok()
+        .and_then(|text| text.trim().parse().ok())
+        .unwrap_or(DEFAULT_MAX_MAP_COUNT)
+}
+
+/// How many mappings this process has now. Reads all of `/proc/self/maps`: about a microsecond per mapping.
+pub fn map_count() -> usize {
+    let Ok(mut maps) = fs::File::open("/proc/self/maps") else {
+        return 0;
+    };
+    let mut buffer = [0u8; 4096];
+    let mut lines = 0;
+    while let Ok(n @ 1..) = maps.read(&mut buffer) {
+        lines += buffer[..n].iter().filter(|&&byte| byte == b'\n').count();
+    }
+    lines
+}

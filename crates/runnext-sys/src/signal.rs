@@ -1,0 +1,368 @@
+//! Signals: handlers that chain to what was there before, alternate stacks, timers on CPU time,
+//! and dying by a signal so that the parent sees it.
+//!
+//! # Why this shape
+//! A library is a guest in the process. The program, its crash reporter or a sanitizer may have handlers
+//! of their own, so every installation returns the [`Previous`] disposition and a handler that has no
+//! business with a signal passes it on with [`Previous::chain`]. std's stack-overflow report is such
+//! a previous handler.
+//!
+//! # Chaining
+//! What `chain` does with a signal is what the kernel would have done had we never come:
+//!
+//! | previous disposition              | a fault (kernel, synchronous)         | anything else                  |
+//! |-----------------------------------|---------------------------------------|--------------------------------|
+//! | handler, either kind              | called, with its mask                 | called, with its mask          |
+//! | one-shot handler, already called  | as default                            | as default                     |
+//! | ignore                            | as default: the kernel forces it      | nothing                        |
+//! | default: ignore or continue       | –                                     | nothing                        |
+//! | default: stop                     | –                                     | the process stops, and goes on |
+//! | default: die                      | default restored; returns to fault again, and dies there | default restored, raised again |
+//!
+//! # Context
+//! Everything but [`install`], [`AltStack`] and [`CpuTimer`] is async-signal-safe.
+//!
+//! Tests: `signal/tests.rs`; what kills runs in a child process.
+
+use crate::{arch, errno, syscall, thread};
+use std::io;
+use std::mem::MaybeUninit;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering::*};
+
+mod altstack;
+mod timer;
+
+pub use altstack::AltStack;
+pub use libc::{SIGBUS, SIGQUIT, SIGSEGV, SIGURG, c_void, siginfo_t};
+pub use timer::CpuTimer;
+
+#[cfg(test)]
+mod tests;
+
+/// A handler as `SA_SIGINFO` wants it: signal number, details, interrupted context.
+pub type Handler = unsafe extern "C" fn(i32, *mut siginfo_t, *mut c_void);
+
+/// The disposition a signal had before [`install`].
+pub struct Previous {
+    action: libc::sigaction,
+    /// A handler installed with `SA_RESETHAND` has had its one call.
+    spent: AtomicBool,
+}
+
+impl std::fmt::Debug for Previous {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let kind = match self.action.sa_sigaction {
+            libc::SIG_DFL => "default",
+            libc::SIG_IGN => "ignore",
+            _ => "handler",
+        };
+        f.debug_tuple("Previous").field(&kind).finish()
+    }
+}
+
+/// Installs `handler` for `signo`, on the alternate stack where there is one, with interrupted system
+/// calls restarted (`SA_SIGINFO | SA_ONSTACK | SA_RESTART`).
+///
+/// A signal may arrive before the caller has stored the result: store [`Previous::current`] first if
+/// the handler chains.
+///
+/// # Errors
+/// `EINVAL` for a number that is no signal, or one that cannot be caught.
+///
+/// # Safety
+/// `handler` runs at any point of any thread: it must be async-signal-safe, and must stay valid until
+/// [`Previous::restore`].
+pub unsafe fn install(signo: i32, handler: Handler) -> io::Result<Previous> {
+    // SAFETY: passed on.
+    unsafe { install_with(signo, handler, true) }
+}
+
+/// As [`install`], but with `restart` false the signal makes blocking system calls fail with `EINTR`.
+///
+/// # Errors
+/// As for [`install`].
+///
+/// # Safety
+/// As for [`install`].
+pub unsafe fn install_with(signo: i32, handler: Handler, restart: bool) -> io::Result<Previous> {
+    let mut action = default_action();
+    action.sa_sigaction = handler as usize;
+    action.sa_flags =
+        libc::SA_SIGINFO | libc::SA_ONSTACK | if restart { libc::SA_RESTART } else { 0 };
+    // SAFETY: the caller vouches for the handler.
+    unsafe { exchange(signo, Some(&action)) }
+}
+
+/// `SIG_DFL` with no flags and an empty mask.
+fn default_action() -> libc::sigaction {
+    // SAFETY: zero is SIG_DFL, an empty mask, no flags and no restorer.
+    unsafe { MaybeUninit::zeroed().assume_init() }
+}
+
+/// # Safety
+/// A new action must be sound to run at any point of any thread.
+unsafe fn exchange(signo: i32, new: Option<&libc::sigaction>) -> io::Result<Previous> {
+    let mut action = default_action();
+    let new = new.map_or(ptr::null(), ptr::from_ref);
+    // SAFETY: both are null or alive; the caller vouches for what `new` does.
+    if unsafe { libc::sigaction(signo, new, &mut action) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(Previous {
+        action,
+        spent: AtomicBool::new(false),
+    })
+}
+
+impl Previous {
+    /// The disposition `signo` has now, without changing it.
+    ///
+    /// # Errors
+    /// `EINVAL` for a number that is no signal.
+    pub fn current(signo: i32) -> io::Result<Previous> {
+        // SAFETY: no new action.
+        unsafe { exchange(signo, None) }
+    }
+
+    /// Puts this disposition back.
+    ///
+    /// # Errors
+    /// `EINVAL` for a number that is no signal.
+    ///
+    /// # Safety
+    /// It must be one that `signo` had, and its handler must still be loaded.
+    pub unsafe fn restore(&self, signo: i32) -> io::Result<()> {
+        // SAFETY: whoever installed that action vouched for it.
+        unsafe { exchange(signo, Some(&self.action)) }.map(drop)
+    }
+
+    /// Passes a signal on as if our handler were not there; see the table in the [module](self).
+    /// Async-signal-safe as far as the previous handler is.
+    ///
+    /// # Safety
+    /// Call it from a handler for `signo`, on the thread that received it, with the handler's own
+    /// arguments. Do not hold what the previous handler may want: it need not return.
+    pub unsafe fn chain(&self, signo: i32, info: *mut siginfo_t, ctx: *mut c_void) {
+        let saved = errno::get();
+        // SAFETY: passed on.
+        unsafe {
+            match self.action.sa_sigaction {
+                libc::SIG_IGN if !is_fault(signo, info) => {}
+                libc::SIG_DFL | libc::SIG_IGN => act_by_default(signo, info),
+                _ if self.used_up() => act_by_default(signo, info),
+                _ => self.call(signo, info, ctx),
+            }
+        }
+        errno::set(saved);
+    }
+
+    /// Claims the one call of a one-shot handler; true if it was made before.
+    fn used_up(&self) -> bool {
+        self.action.sa_flags & libc::SA_RESETHAND != 0 && self.spent.swap(true, Relaxed)
+    }
+
+    /// # Safety
+    /// As for [`chain`](Self::chain); the action is a handler.
+    unsafe fn call(&self, signo: i32, info: *mut siginfo_t, ctx: *mut c_void) {
+        let mut mask = MaybeUninit::<libc::sigset_t>::uninit();
+        // SAFETY: block what the previous handler asked to have blocked; the old mask is written by
+        // the first call and read by the second. The address is a handler of the kind that its
+        // flags say, since someone installed it so.
+        unsafe {
+            libc::pthread_sigmask(libc::SIG_BLOCK, &self.action.sa_mask, mask.as_mut_ptr());
+            if self.action.sa_flags & libc::SA_SIGINFO != 0 {
+                let handler: Handler = std::mem::transmute(self.action.sa_sigaction);
+                handler(signo, info, ctx);
+            } else {
+                let handler: extern "C" fn(i32) = std::mem::transmute(self.action.sa_sigaction);
+                handler(signo);
+            }
+            libc::pthread_sigmask(libc::SIG_SETMASK, mask.as_ptr(), ptr::null_mut());
+        }
+    }
+}
+
+/// Whether the signal is the CPU's complaint about the interrupted instruction, which will be
+/// repeated if the handler returns. `SIGTRAP` and `SIGSYS` come after theirs.
+///
+/// # Safety
+/// `info` is a handler's second argument, or null.
+unsafe fn is_fault(signo: i32, info: *const siginfo_t) -> bool {
+    let synchronous = matches!(
+        signo,
+        libc::SIGSEGV | libc::SIGBUS | libc::SIGILL | libc::SIGFPE
+    );
+    // SAFETY: passed on; checked for null.
+    synchronous && !info.is_null() && unsafe { (*info).si_code } > 0
+}
+
+/// # Safety
+/// Inside a handler for `signo`, with its `info`.
+unsafe fn act_by_default(signo: i32, info: *const siginfo_t) {
+    match signo {
+        libc::SIGURG | libc::SIGCHLD | libc::SIGWINCH | libc::SIGCONT => {}
+        libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU => raise(libc::SIGSTOP),
+        _ => {
+            reset(signo);
+            // SAFETY: passed on.
+            if !unsafe { is_fault(signo, info) } {
+                // Blocked while the handler runs, so it arrives when the handler returns.
+                raise(signo);
+            }
+        }
+    }
+}
+
+/// Sets `signo` to `SIG_DFL`.
+fn reset(signo: i32) {
+    // SAFETY: SIG_DFL is no code of ours. Fails only for numbers that cannot be caught, which have it anyway.
+    let _ = unsafe { libc::sigaction(signo, &default_action(), ptr::null_mut()) };
+}
+
+fn raise(signo: i32) {
+    let _ = thread::tgkill(thread::tid(), signo);
+}
+
+/// The address whose access faulted, for `SIGSEGV` and `SIGBUS`. Zero if the CPU did not say, as
+/// for a non-canonical address, or if the signal was sent with `kill`.
+///
+/// # Safety
+/// `info` is the second argument of a running handler.
+pub unsafe fn fault_address(info: *const siginfo_t) -> usize {
+    // SAFETY: by the contract alive; the field is read as an integer, whatever the kernel put there.
+    unsafe {
+        if (*info).si_code > 0 {
+            (*info).si_addr() as usize
+        } else {
+            0
+        }
+    }
+}
+
+/// Whether the signal comes from a timer, such as [`CpuTimer`].
+///
+/// # Safety
+/// `info` is the second argument of a running handler.
+pub unsafe fn from_timer(info: *const siginfo_t) -> bool {
+    // SAFETY: by the contract alive.
+    unsafe { (*info).si_code == libc::SI_TIMER }
+}
+
+/// Where the interrupted thread was.
+///
+/// # Safety
+/// `ctx` is the third argument of a running handler.
+pub unsafe fn pc(ctx: *const c_void) -> usize {
+    // SAFETY: passed on.
+    unsafe { arch::pc(ctx) }
+}
+
+/// The stack pointer of the interrupted thread.
+///
+/// # Safety
+/// `ctx` is the third argument of a running handler.
+pub unsafe fn sp(ctx: *const c_void) -> usize {
+    // SAFETY: passed on.
+    unsafe { arch::sp(ctx) }
+}
+
+/// Whether the interrupted thread was in a system call, or is about to (re)start one: the
+/// system-call instruction stands just before its program counter, or at it.
+///
+/// May say yes for a computation (an operand that looks like the instruction, the first bytes of a page), never
+/// no for a thread that the signal found in the kernel, unless the call was made by another
+/// instruction (`int 80h`).
+///
+/// # Safety
+/// `ctx` is the third argument of a running handler for a signal that did not come from a jump to an
+/// unmapped address.
+pub unsafe fn at_syscall(ctx: *const c_void) -> bool {
+    // SAFETY: the thread was executing at pc, so the instruction there is mapped.
+    unsafe { arch::at_syscall(arch::pc(ctx)) }
+}
+
+/// Lets the calling thread receive `signo`.
+pub fn unblock(signo: i32) {
+    // SAFETY: the set is initialised before use. The calls fail only for numbers that are no signals, and
+    // pthread_sigmask reports by its value, not by errno.
+    errno::preserved(|| unsafe {
+        let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+        libc::sigemptyset(set.as_mut_ptr());
+        libc::sigaddset(set.as_mut_ptr(), signo);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, set.as_ptr(), ptr::null_mut());
+    });
+}
+
+/// Writes all of `bytes` to `fd`, as far as that is possible: goes on after a signal or a short
+/// write, waits up to a second for a full non-blocking pipe, gives up on any other error.
+/// Async-signal-safe.
+///
+/// # Safety
+/// The caller owns `fd` or was lent it, and writing there is its business.
+pub unsafe fn raw_write(fd: i32, mut bytes: &[u8]) {
+    let mut patience = 10;
+    while !bytes.is_empty() {
+        // SAFETY: the bytes are alive and as many as given.
+        let n = unsafe { syscall!(libc::SYS_write, fd, bytes.as_ptr(), bytes.len()) };
+        match -n as i32 {
+            libc::EINTR => {}
+            libc::EAGAIN if patience > 0 => {
+                patience -= 1;
+                await_room(fd);
+            }
+            error if error >= 0 => return,
+            _ => bytes = bytes.get(n as usize..).unwrap_or(&[]),
+        }
+    }
+}
+
+/// Waits until `fd` can be written, a tenth of a second at most.
+fn await_room(fd: i32) {
+    let mut poll = libc::pollfd {
+        fd,
+        events: libc::POLLOUT,
+        revents: 0,
+    };
+    let timeout = crate::clock::timespec(100_000_000);
+    // SAFETY: one live pollfd, a live timeout (which ppoll may overwrite), no signal mask.
+    unsafe { syscall!(libc::SYS_ppoll, &raw mut poll, 1, &raw const timeout, 0) };
+}
+
+/// Ends the process as `signo` does by default, on this thread, so that the parent and the core dump
+/// see the true reason. Aborts if that signal does not kill. Async-signal-safe.
+pub fn die_by(signo: i32) -> ! {
+    reset(signo);
+    unblock(signo);
+    raise(signo);
+    // SAFETY: no preconditions.
+    unsafe { libc::abort() }
+}
+
+/// The usual name, such as `"SIGSEGV"`; `"signal"` for those that have none here.
+pub fn signo_name(signo: i32) -> &'static str {
+    match signo {
+        libc::SIGHUP => "SIGHUP",
+        libc::SIGINT => "SIGINT",
+        libc::SIGQUIT => "SIGQUIT",
+        libc::SIGILL => "SIGILL",
+        libc::SIGTRAP => "SIGTRAP",
+        libc::SIGABRT => "SIGABRT",
+        libc::SIGBUS => "SIGBUS",
+        libc::SIGFPE => "SIGFPE",
+        libc::SIGKILL => "SIGKILL",
+        libc::SIGUSR1 => "SIGUSR1",
+        libc::SIGSEGV => "SIGSEGV",
+        libc::SIGUSR2 => "SIGUSR2",
+        libc::SIGPIPE => "SIGPIPE",
+        libc::SIGALRM => "SIGALRM",
+        libc::SIGTERM => "SIGTERM",
+        libc::SIGCHLD => "SIGCHLD",
+        libc::SIGURG => "SIGURG",
+        libc::SIGVTALRM => "SIGVTALRM",
+        libc::SIGPROF => "SIGPROF",
+        libc::SIGWINCH => "SIGWINCH",
+        libc::SIGSYS => "SIGSYS",
+        _ => "signal",
+    }
+}

@@ -1,0 +1,122 @@
+//! OS threads as the kernel sees them: their ids, signals to one of them, whether one is asleep,
+//! and how long a turn it wants on a CPU.
+//!
+//! # Why this shape
+//! The monitor judges from outside whether a thread that runs user code is blocked in the kernel.
+//! It must not disturb it, so it asks `/proc` through a descriptor opened once ([`StatReader`]):
+//! about a microsecond, no allocation. Rejected: `/proc/…/syscall` and `wchan` (need ptrace rights),
+//! a probing signal (the blocked call would see EINTR).
+//!
+//! # Context
+//! [`tid`], [`is_main`], [`tgkill`] and [`StatReader::state`] are async-signal-safe.
+//!
+//! Tests: `thread/tests.rs`.
+
+use crate::{check, syscall};
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+
+#[cfg(test)]
+mod tests;
+
+/// The kernel's id of the calling thread.
+///
+/// Asked anew each time and never inlined: a goroutine that parked may go on under another id.
+#[inline(never)]
+pub fn tid() -> i32 {
+    // SAFETY: no arguments, cannot fail.
+    unsafe { syscall!(libc::SYS_gettid) as i32 }
+}
+
+fn pid() -> i32 {
+    // SAFETY: no arguments, cannot fail.
+    unsafe { syscall!(libc::SYS_getpid) as i32 }
+}
+
+/// Whether the calling thread is the one the process started with.
+pub fn is_main() -> bool {
+    tid() == pid()
+}
+
+/// Sends signal `signo` to thread `tid` of this process.
+///
+/// # Errors
+/// `ESRCH` if there is no such thread (any more), `EINVAL` for a number that is no signal.
+pub fn tgkill(tid: i32, signo: i32) -> io::Result<()> {
+    // SAFETY: integers only. What the signal does is up to its disposition.
+    check(unsafe { syscall!(libc::SYS_tgkill, pid(), tid, signo) }).map(drop)
+}
+
+/// Tells the state of one thread of this process, again and again, cheaply.
+///
+/// ```
+/// use runnext_sys::thread::{StatReader, tid};
+/// let me = StatReader::open(tid())?;
+/// assert_eq!(me.state(), Some(b'R')); // whoever asks about himself is running
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct StatReader {
+    stat: File,
+}
+
+impl StatReader {
+    /// Opens the kernel's record of thread `tid` of this process.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such thread or no `/proc`; running out of descriptors.
+    pub fn open(tid: i32) -> io::Result<Self> {
+        // std opens with O_CLOEXEC.
+        let stat = File::open(format!("/proc/self/task/{tid}/stat"))?;
+        Ok(StatReader { stat })
+    }
+
+    /// The state letter: `R` running or ready, `S` asleep, `D` asleep uninterruptibly, `T` or `t`
+    /// stopped, `Z` or `X` ended. `None` once the thread is gone.
+    pub fn state(&self) -> Option<u8> {
+        // "tid (name) S ": the name has up to 63 bytes, of any kind.
+        let mut text = [0u8; 128];
+        let fd = self.stat.as_raw_fd();
+        // SAFETY: the buffer is alive and its length is the one given.
+        let n = unsafe { syscall!(libc::SYS_pread64, fd, text.as_mut_ptr(), text.len(), 0) };
+        state_in(text.get(..usize::try_from(n).ok()?)?)
+    }
+}
+
+/// The letter after the last ") ". The name may contain that too, but only numbers follow the letter.
+fn state_in(stat: &[u8]) -> Option<u8> {
+    let end_of_name = stat.iter().rposition(|&byte| byte == b')')?;
+    stat.get(end_of_name + 2).copied()
+}
+
+/// Asks the scheduler to give the calling thread turns of about `slice_ns` on a CPU: short for one that
+/// must start soon after waking, long for one that computes.
+///
+/// Linux honours it since 6.12, from 0.1 to 100 ms, without privilege; older kernels accept and ignore it. Nice
+/// value and policy stay. False if the thread is not under the normal policy or the kernel refuses.
+pub fn request_slice(slice_ns: u64) -> bool {
+    const THIS_THREAD: i32 = 0;
+    let size = size_of::<libc::sched_attr>();
+    // SAFETY: a plain structure of integers, for which zero is valid.
+    let mut attr: libc::sched_attr = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel writes at most `size` bytes into it.
+    let got = unsafe { syscall!(libc::SYS_sched_getattr, THIS_THREAD, &raw mut attr, size, 0) };
+    let normal = [libc::SCHED_OTHER as u32, libc::SCHED_BATCH as u32].contains(&attr.sched_policy);
+    if got < 0 || !normal {
+        return false;
+    }
+    attr.size = size as u32;
+    attr.sched_flags &= libc::SCHED_FLAG_RESET_ON_FORK as u64;
+    attr.sched_runtime = slice_ns;
+    // SAFETY: reads the structure only.
+    unsafe { syscall!(libc::SYS_sched_setattr, THIS_THREAD, &raw const attr, 0) == 0 }
+}
+
+/// Lets the kernel end the calling thread's timed waits no later than `ns` after their time (50 µs by
+/// default), against merging wake-ups. Affects futexes, the poller and sleeps.
+pub fn set_timer_slack(ns: u64) {
+    // Zero would mean "the default"; the least is one nanosecond.
+    // SAFETY: integers only; cannot fail for the calling thread.
+    unsafe { syscall!(libc::SYS_prctl, libc::PR_SET_TIMERSLACK, ns.max(1)) };
+}
