@@ -137,7 +137,7 @@ fn function_at(file: &File, at: usize) -> Option<(&str, usize)> {
 }
 
 fn header(tree: &Tree, say: Say<'_>) {
-    for file in tree.rust() {
+    for file in tree.rust().filter(|file| !file.is_test()) {
         let first = file
             .text
             .lines()
