@@ -189,7 +189,7 @@ impl<T> RunQueue<T> {
             let tail = self.own.tail.load(Acquire) & !KICK;
             let half = (tail - head).div_ceil(2);
             if half > HALF as u64 {
-                hint::spin_loop(); // an old head beside a new tail (I1)
+                hint::spin_loop(); // an old head beside a new tail (I1): the claim would fail
                 continue;
             }
             let count = half.min(room);

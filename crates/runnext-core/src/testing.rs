@@ -3,12 +3,14 @@
 use core::ptr::NonNull;
 
 use crate::list::Linked;
-use crate::shim::AtomicPtr;
+use crate::shim::{AtomicPtr, UnsafeCell};
 
 /// A stand-in for a goroutine.
 #[derive(Debug)]
 pub(crate) struct Item {
     id: usize,
+    /// Not atomic: two holders at once are a data race, which loom and Miri report.
+    uses: UnsafeCell<usize>,
     link: AtomicPtr<Item>,
 }
 
@@ -21,17 +23,20 @@ unsafe impl Linked for Item {
 }
 
 impl Item {
-    /// The number of the item behind a handle. Only for handles of an [`Items`] still alive.
+    /// The number of the item behind a handle. Writes to the item: only the holder of the handle may ask.
     pub(crate) fn id(this: NonNull<Item>) -> usize {
         // SAFETY: tests keep their `Items` alive longer than any queue of its handles.
-        unsafe { this.as_ref().id }
+        let item = unsafe { this.as_ref() };
+        // SAFETY: that no other thread holds the handle is what the tests are there to find out.
+        item.uses.with_mut(|uses| unsafe { *uses += 1 });
+        item.id
     }
 }
 
 /// Items number 0 to n-1, and the memory they live in.
 pub(crate) struct Items(Vec<NonNull<Item>>);
 
-// SAFETY: the items are shared read-only but for their links, which are atomics.
+// SAFETY: only the holder of a handle writes to the item, and links are atomics.
 unsafe impl Sync for Items {}
 // SAFETY: as above.
 unsafe impl Send for Items {}
@@ -41,6 +46,7 @@ impl Items {
         let boxed = |id| {
             Box::new(Item {
                 id,
+                uses: UnsafeCell::new(0),
                 link: AtomicPtr::new(core::ptr::null_mut()),
             })
         };
