@@ -7,7 +7,8 @@ use std::path::Path;
 use std::process::Command;
 use std::{env, fs};
 
-/// Name, source, and the error as `line:column: message` (or the beginning of it).
+/// Name, source, and the error as `line:column: message`, or the beginning of it: only the code for errors whose words are
+/// the compiler's.
 const CASES: &[(&str, &str, &str)] = &[
     (
         "async_main",
@@ -90,17 +91,17 @@ const CASES: &[(&str, &str, &str)] = &[
     (
         "wrong_type",
         "#[runnext::main(procs = \"two\")]\nfn main() {}",
-        "1:25: error[E0308]: mismatched types",
+        "1:25: error[E0308]",
     ),
     (
         "not_a_termination",
         "#[runnext::main]\nfn main() -> u32 { 7 }",
-        "2:14: error[E0277]: the trait bound `u32: Termination` is not satisfied",
+        "2:14: error[E0277]",
     ),
     (
         "mistake_in_the_body",
         "#[runnext::main]\nfn main() {\n    absent();\n}",
-        "3:5: error[E0425]: cannot find function `absent`",
+        "3:5: error[E0425]",
     ),
 ];
 
