@@ -137,7 +137,10 @@ fn kernel_rejected_counter() -> bool {
         syscall!(libc::SYS_close, fd);
         len
     };
-    let name = name.get(..usize::try_from(len).unwrap_or(0)).unwrap_or(&[]);
+    is_fallback_clock(name.get(..usize::try_from(len).unwrap_or(0)).unwrap_or(&[]))
+}
+
+fn is_fallback_clock(name: &[u8]) -> bool {
     [&b"hpet"[..], b"acpi_pm", b"jiffies", b"refined-jiffies"]
         .iter()
         .any(|slow| name.starts_with(slow))

@@ -33,3 +33,24 @@ pub fn preserved<T>(f: impl FnOnce() -> T) -> T {
     set(saved);
     value
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_thread_has_its_own() {
+        set(5);
+        std::thread::spawn(|| set(6))
+            .join()
+            .expect("the thread ran");
+        assert_eq!(get(), 5);
+    }
+
+    #[test]
+    fn preserved_puts_it_back() {
+        set(5);
+        assert_eq!(preserved(|| (set(6), get()).1), 6);
+        assert_eq!(get(), 5);
+    }
+}

@@ -104,3 +104,124 @@ fn wake(word: *const AtomicU32, count: i32) {
     // and does not read the word. A stale address at worst wakes a stranger, who loops (I2).
     unsafe { syscall!(libc::SYS_futex, word, OP, count) };
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{await_sleep, child_passes};
+    use crate::{clock, errno, map, signal, thread};
+    use std::sync::atomic::{AtomicI32, Ordering::*};
+    use std::thread as os;
+
+    #[test]
+    fn another_value_does_not_sleep() {
+        let word = AtomicU32::new(1);
+        wait(&word, 0);
+        assert!(wait_until(&word, 0, u64::MAX));
+        assert!(wait_until(&word, 0, clock::now_ns() + 3_600_000_000_000));
+    }
+
+    /// Puts `count` threads to sleep on a word, gives it to `f`, and joins them.
+    fn with_sleepers(count: usize, deadline: u64, f: impl FnOnce(&AtomicU32)) {
+        let word = AtomicU32::new(0);
+        let tids: Vec<AtomicI32> = (0..count).map(|_| AtomicI32::new(0)).collect();
+        os::scope(|s| {
+            for tid in &tids {
+                let word = &word;
+                s.spawn(move || {
+                    tid.store(thread::tid(), Release);
+                    while word.load(Acquire) == 0 {
+                        assert!(wait_until(word, 0, deadline));
+                    }
+                });
+            }
+            for tid in &tids {
+                while tid.load(Acquire) == 0 {
+                    os::yield_now();
+                }
+                await_sleep(tid.load(Acquire));
+            }
+            f(&word);
+        });
+    }
+
+    #[test]
+    fn wake_one_wakes_the_sleeper() {
+        with_sleepers(1, u64::MAX, |word| {
+            word.store(1, Release);
+            wake_one(word);
+        });
+    }
+
+    #[test]
+    fn wake_all_wakes_all() {
+        with_sleepers(4, clock::now_ns() + 3_600_000_000_000, |word| {
+            word.store(1, Release);
+            wake_all(word);
+        });
+    }
+
+    #[test]
+    fn wake_one_at_a_time_wakes_all_in_the_end() {
+        with_sleepers(3, u64::MAX, |word| {
+            word.store(1, Release);
+            for _ in 0..3 {
+                wake_one(word);
+            }
+        });
+    }
+
+    #[test]
+    fn deadline_is_never_early() {
+        let word = AtomicU32::new(0);
+        assert!(!wait_until(&word, 0, 0), "a deadline in the past");
+        for ns in [1, 50_000, 1_500_000] {
+            let deadline = clock::now_ns() + ns;
+            while wait_until(&word, 0, deadline) {}
+            assert!(clock::now_ns() >= deadline);
+        }
+    }
+
+    #[test]
+    fn wake_needs_only_the_address() {
+        let page = map::page_size();
+        let region = map::Region::reserve(page, page, false).expect("a page");
+        let word: *const AtomicU32 = region.base().cast();
+        drop(region);
+        wake_one(word);
+        wake_all(word);
+        wake_all(ptr::null());
+    }
+
+    #[test]
+    fn errno_is_left_alone() {
+        let word = AtomicU32::new(0);
+        errno::set(4711);
+        wait(&word, 1);
+        wait_until(&word, 0, 1);
+        wake_one(&word);
+        assert_eq!(errno::get(), 4711);
+    }
+
+    #[test]
+    fn a_signal_ends_a_wait() {
+        unsafe extern "C" fn nothing(_: i32, _: *mut libc::siginfo_t, _: *mut libc::c_void) {}
+        child_passes(|| {
+            // SAFETY: a handler that does nothing.
+            unsafe { signal::install_with(libc::SIGUSR1, nothing, false) }.expect("installed");
+            let (word, tid) = (AtomicU32::new(0), AtomicI32::new(0));
+            os::scope(|s| {
+                let sleeper = s.spawn(|| {
+                    tid.store(thread::tid(), Release);
+                    assert!(wait_until(&word, 0, u64::MAX), "a signal is not a timeout");
+                });
+                while tid.load(Acquire) == 0 {
+                    os::yield_now();
+                }
+                await_sleep(tid.load(Acquire));
+                thread::tgkill(tid.load(Acquire), libc::SIGUSR1).expect("sent");
+                sleeper.join().expect("no panic");
+            });
+        });
+    }
+}

@@ -119,9 +119,9 @@ impl Region {
         );
         let page = page_size();
         let align = align.max(page);
-        let total = len.checked_next_multiple_of(page).filter(|&len| len != 0);
-        let Some((len, total)) = total.and_then(|len| Some((len, len.checked_add(align - page)?)))
-        else {
+        let whole = len.checked_next_multiple_of(page).filter(|&len| len != 0);
+        let sizes = whole.and_then(|len| Some((len, len.checked_add(align - page)?)));
+        let Some((len, total)) = sizes.filter(|&(_, total)| isize::try_from(total).is_ok()) else {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
                 format!(

@@ -140,3 +140,133 @@ fn unescape(field: &str) -> PathBuf {
     plain.push_str(rest);
     PathBuf::from(plain)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashMap;
+
+    const V2: &str =
+        "30 23 0:26 / /sys/fs/cgroup rw,nosuid,nodev - cgroup2 cgroup2 rw,nsdelegate\n";
+
+    /// The quota, where the only files are those given.
+    fn quota_in(groups: &str, mounts: &str, files: &[(&str, &str)]) -> Option<f64> {
+        let files: HashMap<&Path, &str> = files.iter().map(|&(p, t)| (Path::new(p), t)).collect();
+        quota(groups, mounts, |path| {
+            files.get(path).map(|text| text.to_string())
+        })
+    }
+
+    #[test]
+    fn v2_takes_the_least_on_the_way_up() {
+        let files = [
+            ("/sys/fs/cgroup/a/b/c/cpu.max", "max 100000\n"),
+            ("/sys/fs/cgroup/a/b/cpu.max", "150000 100000\n"),
+            ("/sys/fs/cgroup/a/cpu.max", "400000 100000\n"),
+        ];
+        assert_eq!(quota_in("0::/a/b/c\n", V2, &files), Some(1.5));
+        assert_eq!(quota_in("0::/a\n", V2, &files), Some(4.0));
+        assert_eq!(quota_in("0::/other\n", V2, &files), None);
+    }
+
+    #[test]
+    fn v2_in_a_container_with_its_own_root() {
+        let files = [("/sys/fs/cgroup/cpu.max", "50000 100000\n")];
+        assert_eq!(
+            quota_in("0::/\n", V2, &files),
+            Some(0.5),
+            "cgroup namespace"
+        );
+        assert_eq!(
+            quota_in("0::/../../x\n", V2, &files),
+            Some(0.5),
+            "outside the namespace"
+        );
+        let bound = V2.replace(" / /sys", " /docker/1234 /sys");
+        assert_eq!(
+            quota_in("0::/docker/1234\n", &bound, &files),
+            Some(0.5),
+            "host paths"
+        );
+        assert_eq!(
+            quota_in("0::/elsewhere\n", &bound, &files),
+            Some(0.5),
+            "unrelated paths"
+        );
+    }
+
+    #[test]
+    fn v1_reads_quota_and_period() {
+        let mounts = "\
+            31 30 0:27 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n\
+            32 30 0:28 / /sys/fs/cgroup/cpu,cpuacct rw,relatime shared:9 - cgroup cgroup rw,cpu,cpuacct\n";
+        let groups = "11:memory:/m\n4:cpuset:/s\n3:cpu,cpuacct:/jobs/7\n";
+        let dir = "/sys/fs/cgroup/cpu,cpuacct";
+        let at = |path: &str| format!("{dir}{path}");
+        let (own_quota, own_period) = (
+            at("/jobs/7/cpu.cfs_quota_us"),
+            at("/jobs/7/cpu.cfs_period_us"),
+        );
+        let (top_quota, top_period) = (at("/cpu.cfs_quota_us"), at("/cpu.cfs_period_us"));
+        let mut files = [
+            (&*own_quota, "250000\n"),
+            (&*own_period, "100000\n"),
+            (&*top_quota, "-1\n"),
+            (&*top_period, "100000\n"),
+        ];
+        assert_eq!(quota_in(groups, mounts, &files), Some(2.5));
+        files[0].1 = "-1\n";
+        assert_eq!(quota_in(groups, mounts, &files), None);
+    }
+
+    #[test]
+    fn hybrid_systems_count_both() {
+        let mounts = format!("{V2}32 30 0:28 / /cpu rw - cgroup cgroup rw,cpu\n");
+        let files = [
+            ("/sys/fs/cgroup/cpu.max", "300000 100000\n"),
+            ("/cpu/cpu.cfs_quota_us", "200000\n"),
+            ("/cpu/cpu.cfs_period_us", "100000\n"),
+        ];
+        assert_eq!(quota_in("1:cpu:/\n0::/\n", &mounts, &files), Some(2.0));
+    }
+
+    #[test]
+    fn nonsense_is_no_limit() {
+        for text in [
+            "",
+            "max",
+            "100000",
+            "x 100000",
+            "100000 0",
+            "0 100000",
+            "-5 100000",
+            "max 100000",
+        ] {
+            assert_eq!(
+                quota_in("0::/\n", V2, &[("/sys/fs/cgroup/cpu.max", text)]),
+                None,
+                "{text:?}"
+            );
+        }
+        let files = [("/sys/fs/cgroup/cpu.max", "100000 100000")];
+        assert_eq!(quota_in("", V2, &files), None);
+        assert_eq!(quota_in("garbage\n0:\n", V2, &files), None);
+        assert_eq!(
+            quota_in("0::/\n", "garbage\n1 2 - cgroup2\n - \n", &files),
+            None
+        );
+    }
+
+    #[test]
+    fn a_group_path_may_contain_colons() {
+        let files = [("/sys/fs/cgroup/a:b/cpu.max", "100000 100000")];
+        assert_eq!(quota_in("0::/a:b\n", V2, &files), Some(1.0));
+    }
+
+    #[test]
+    fn escaped_mount_points() {
+        assert_eq!(unescape(r"/a\040b\134c"), Path::new(r"/a b\c"));
+        assert_eq!(unescape(r"/plain"), Path::new("/plain"));
+        assert_eq!(unescape(r"/odd\9\"), Path::new(r"/odd\9\"));
+    }
+}
