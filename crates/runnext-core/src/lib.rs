@@ -11,16 +11,21 @@
 //! | [`list`]   | intrusive FIFO of handles, the body of the global queue     | no; the caller locks      |
 //! | [`steal`]  | the order in which a thief visits its victims               | read-only                 |
 //! | [`rng`]    | the dice behind every scheduling choice, seeded             | no; one per P             |
+//! | [`timers`] | a heap of deadlines with lazy cancellation                  | no; the caller locks      |
 //! | [`shim`]   | std's atomics, or loom's under `--cfg loom`                 |                           |
 //!
 //! Tests: `cargo test -p runnext-core`, and the loom models with
 //! `RUSTFLAGS="--cfg loom" cargo test -p runnext-core --release --lib loom`.
 
 pub mod list;
+#[forbid(unsafe_code)]
 pub mod rng;
 pub mod runq;
 pub mod shim;
+#[forbid(unsafe_code)]
 pub mod steal;
+#[forbid(unsafe_code)]
+pub mod timers;
 
 #[cfg(test)]
 mod testing;
