@@ -2,8 +2,9 @@
 //!
 //! # Why this shape
 //! Timers and deadlines use `CLOCK_MONOTONIC`, the clock the kernel sleeps by. Accounting reads
-//! *ticks*, about half the price, and turns differences into nanoseconds later. CPU time costs a
-//! system call and is read on the monitor's tick only.
+//! *ticks*, which are cheaper, and turns differences into nanoseconds later. CPU time costs a
+//! system call and is read on the monitor's tick only (`cargo run --release -p runnext-sys
+//! --example costs` prints what each costs here).
 //! Rejected: `std::time::Instant` (opaque, cannot be handed to a futex); the frequency from CPUID
 //! (absent on AMD, sometimes the host's under virtualisation); a clock page of our own.
 //!
@@ -116,8 +117,9 @@ pub fn init() {
     anchor();
 }
 
-/// Whether the kernel had the counter as a clock and dropped it for a slower one, as it does when its
-/// watchdog finds it drifting. A paravirtual clock (`kvm-clock`, `hyperv…`, `xen`) is no such verdict.
+/// Whether the kernel had the counter as a clock and dropped it for a slower one, as it does when
+/// its watchdog finds it drifting. A paravirtual clock (`kvm-clock`, `hyperv…`, `xen`) is no such
+/// verdict.
 fn kernel_rejected_counter() -> bool {
     let path = c"/sys/devices/system/clocksource/clocksource0/current_clocksource";
     let mut name = [0u8; 16];
@@ -234,7 +236,7 @@ fn measure(start: Pair) -> u64 {
     }
 }
 
-/// CPU time the calling thread has used, in nanoseconds. A system call: 0.5 µs or so.
+/// CPU time the calling thread has used, in nanoseconds. A system call.
 pub fn thread_cpu_ns() -> u64 {
     read(libc::CLOCK_THREAD_CPUTIME_ID).unwrap_or(0)
 }
@@ -252,7 +254,8 @@ pub struct ThreadCpu(clockid_t);
 impl ThreadCpu {
     /// The clock of thread `tid`. Nothing is opened and nothing needs closing.
     pub fn of(tid: i32) -> Self {
-        // The kernel's encoding of "a thread's scheduler clock": the complement of the id above three bits.
+        // The kernel's encoding of "a thread's scheduler clock": the complement of the id above
+        // three bits.
         const PER_THREAD: clockid_t = 4;
         const SCHED: clockid_t = 2;
         ThreadCpu((!tid << 3) | PER_THREAD | SCHED)
@@ -270,12 +273,11 @@ fn read(clock: clockid_t) -> Option<u64> {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: the timespec is alive and writable.
     let ret = if clock == libc::CLOCK_MONOTONIC {
-        // SAFETY: as above; cannot fail, so errno stays as it is.
+        // SAFETY: the timespec is alive and writable. Cannot fail, so errno stays as it is.
         unsafe { libc::clock_gettime(clock, &mut now) }
     } else {
-        // SAFETY: as above.
+        // SAFETY: as above; an unknown clock is reported.
         errno::preserved(|| unsafe { libc::clock_gettime(clock, &mut now) })
     };
     (ret == 0).then(|| now.tv_sec as u64 * NS_PER_S + now.tv_nsec as u64)

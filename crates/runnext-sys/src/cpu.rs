@@ -1,10 +1,10 @@
 //! How many CPUs this process may use, by affinity and by cgroup quota.
 //!
 //! # Why this shape
-//! The affinity mask counts CPUs, a quota bounds CPU time; a container normally has the second only. Go
-//! learnt in 1.25 to honour both, with at least two Ps under a quota so that one hog does not stop all else.
-//! `std::thread::available_parallelism` does the two at once and rounds the quota *down*; we need the quota
-//! as it is, for the groups' budgets too.
+//! The affinity mask counts CPUs, a quota bounds CPU time; a container normally has the second
+//! only. Go learnt in 1.25 to honour both, with at least two Ps under a quota so that one hog does
+//! not stop all else. `std::thread::available_parallelism` does the two at once and rounds the
+//! quota *down*; we need the quota as it is, for the groups' budgets too.
 //!
 //! # Context
 //! Reads files and allocates. The values change while a process runs: ask again now and then.
@@ -55,8 +55,8 @@ pub fn cgroup_quota() -> Option<f64> {
     cgroup::quota(&groups, &mounts, |path| fs::read_to_string(path).ok())
 }
 
-/// The number of Ps to start with: what [`available`] and [`cgroup_quota`] allow, whichever is less, but at
-/// least two under a quota, if there are two CPUs.
+/// The number of Ps to start with: what [`available`] and [`cgroup_quota`] allow, whichever is
+/// less, but at least two under a quota, if there are two CPUs.
 pub fn default_procs() -> usize {
     procs_for(available(), cgroup_quota())
 }

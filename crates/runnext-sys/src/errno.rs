@@ -1,7 +1,7 @@
 //! The calling thread's `errno`, for signal handlers that must hand it back unchanged.
 //!
-//! Both functions are async-signal-safe and never inlined: `errno` is a thread-local, and its address
-//! must not be kept over a switch that may move a goroutine to another thread.
+//! Both functions are async-signal-safe and never inlined: `errno` is a thread-local, and its
+//! address must not be kept over a switch that may move a goroutine to another thread.
 //!
 //! ```
 //! use runnext_sys::errno;

@@ -54,8 +54,8 @@ pub fn wait(word: &AtomicU32, expected: u32) {
 }
 
 /// Sleeps while `*word == expected`, until woken or until the monotonic clock (see
-/// [`clock::now_ns`](crate::clock::now_ns)) reads `deadline_ns`. False means the deadline has passed;
-/// true promises nothing. `u64::MAX` is no deadline.
+/// [`clock::now_ns`](crate::clock::now_ns)) reads `deadline_ns`. False means the deadline has
+/// passed; true promises nothing. `u64::MAX` is no deadline.
 ///
 /// # Blocks
 /// The thread, until `wake_one`, `wake_all`, a signal or the deadline.

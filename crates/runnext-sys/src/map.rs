@@ -4,17 +4,17 @@
 //! Stacks are carved out of a few large [`Region`]s, so that a stack costs no system call and no
 //! kernel object of its own. Guards come in two kinds, because the good one is new:
 //!
-//! | kind       | how                             | kernel | costs                                   |
-//! |------------|---------------------------------|--------|-----------------------------------------|
-//! | `Install`  | `madvise(MADV_GUARD_INSTALL)`   | 6.13   | a page-table entry                      |
-//! | `Mprotect` | `mprotect(PROT_NONE)`           | any    | splits the mapping: two more per guard  |
+//! | kind       | how                           | kernel | costs                                |
+//! |------------|-------------------------------|--------|--------------------------------------|
+//! | `Install`  | `madvise(MADV_GUARD_INSTALL)` | 6.13   | a page-table entry                   |
+//! | `Mprotect` | `mprotect(PROT_NONE)`         | any    | splits a mapping: two more per guard |
 //!
 //! A process may have `vm.max_map_count` mappings, 65,530 by default; at the limit `malloc`
 //! fails too. So whoever uses `Mprotect` must count (see [`map_count`]) and stop early.
 //!
 //! # Invariants
-//! I1  A region is readable and writable wherever it was not guarded, and is backed by memory only where
-//!     touched (`MAP_NORESERVE`).
+//! I1  A region is readable and writable wherever it was not guarded, and is backed by memory only
+//!     where touched (`MAP_NORESERVE`).
 //! I2  A guard stays until the region goes: `discard` does not remove it.
 //!
 //! # Context
@@ -96,19 +96,20 @@ pub struct Region {
     len: usize,
 }
 
-// SAFETY: a region is an address range; its methods are system calls, which synchronise themselves. Access to
-// the memory goes through raw pointers and is the caller's to order.
+// SAFETY: a region is an address range; its methods are system calls, which synchronise themselves.
+// Access to the memory goes through raw pointers and is the caller's to order.
 unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}
 
 impl Region {
     /// Reserves `len` bytes (rounded up to pages) starting at a multiple of `align`. With
-    /// `hugepages` the system's policy decides; without, the kernel is told not to use them, so that
-    /// touching one page costs one page.
+    /// `hugepages` the system's policy decides; without, the kernel is told not to use them, so
+    /// that touching one page costs one page.
     ///
     /// # Errors
-    /// `InvalidInput` if `len` is zero or too large; otherwise the kernel's, with what to do about it.
+    /// `InvalidInput` if `len` is zero or too large; otherwise the kernel's, with what to do about
+    /// it.
     ///
     /// # Panics
     /// If `align` is not a power of two.
@@ -124,9 +125,7 @@ impl Region {
         let Some((len, total)) = sizes.filter(|&(_, total)| isize::try_from(total).is_ok()) else {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                format!(
-                    "cannot reserve {len} bytes of address space: pass a length from 1 to isize::MAX"
-                ),
+                format!("cannot reserve {len} bytes of address space: pass 1 to isize::MAX"),
             ));
         };
         let start =
@@ -163,8 +162,8 @@ impl Region {
         self.len
     }
 
-    /// Makes `len` bytes from `offset` fault when touched, for as long as the region lives. What they held is
-    /// lost.
+    /// Makes `len` bytes from `offset` fault when touched, for as long as the region lives. What
+    /// they held is lost.
     ///
     /// # Errors
     /// `Install` where the kernel lacks it (see [`guard_support`]) or the memory is locked;
@@ -178,15 +177,17 @@ impl Region {
             Guard::Install => self.advise_range(MADV_GUARD_INSTALL, offset, len),
             Guard::Mprotect => {
                 let start = self.base.as_ptr().wrapping_add(offset);
-                // SAFETY: whole pages of a mapping we own; that nobody uses them is what a guard says.
+                // SAFETY: whole pages of a mapping we own; that nobody uses them is what a guard
+                // says.
                 check(unsafe { syscall!(libc::SYS_mprotect, start, len, libc::PROT_NONE) })
             }
         };
         done.map(drop).map_err(|e| advise(e, "guard", len))
     }
 
-    /// Gives the memory behind `len` bytes from `offset` back to the kernel; they read as zero afterwards.
-    /// Guards survive. Memory locked with `mlock` is kept: this is advice, and so cannot fail.
+    /// Gives the memory behind `len` bytes from `offset` back to the kernel; they read as zero
+    /// afterwards. Guards survive. Memory locked with `mlock` is kept: this is advice, and so
+    /// cannot fail.
     ///
     /// # Panics
     /// If the range is not made of whole pages of this region.
@@ -282,7 +283,8 @@ pub fn max_map_count() -> usize {
         .unwrap_or(DEFAULT_MAX_MAP_COUNT)
 }
 
-/// How many mappings this process has now. Reads all of `/proc/self/maps`: about a microsecond per mapping.
+/// How many mappings this process has now. Reads all of `/proc/self/maps`: about a microsecond per
+/// mapping.
 pub fn map_count() -> usize {
     let Ok(mut maps) = fs::File::open("/proc/self/maps") else {
         return 0;

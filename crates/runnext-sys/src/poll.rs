@@ -8,33 +8,38 @@
 //! who is not interested).
 //!
 //! # Words
-//! *token*: what the caller wants back for a descriptor; a slot number with a generation, so that an event
-//! for a descriptor closed since is recognised. *breaker*: an eventfd that ends a wait.
+//! *token*: what the caller wants back for a descriptor; a slot number with a generation, so that
+//! an event for a descriptor closed since is recognised. *breaker*: an eventfd that ends a wait.
 //!
 //! # Contract
 //! 1. `add` a descriptor once, after making it non-blocking. What is ready then is reported too.
-//! 2. An event tells that the state *changed*. Act until the call says `WouldBlock`, and only then wait.
+//! 2. An event tells that the state *changed*. Act until the call says `WouldBlock`, and only then
+//!    wait.
 //! 3. Hang-up and error count as ready in both directions, since the next call reports them.
-//! 4. `remove` before closing. Closing does it too, unless a duplicate of the descriptor is still open. Events
-//!    already fetched by another thread may still arrive: compare generations.
-//! 5. Timeouts have nanosecond precision and never end early, but a signal ends them with no events.
-//! 6. `notify` ends one blocking poll, of now or of the future. Any number of notifications before that poll
-//!    returns count as one. A non-blocking poll neither sees nor consumes them.
+//! 4. `remove` before closing. Closing does it too, unless a duplicate of the descriptor is still
+//!    open. Events already fetched by another thread may still arrive: compare generations.
+//! 5. Timeouts have nanosecond precision and never end early, but a signal ends them with no
+//!    events.
+//! 6. `notify` ends one blocking poll, of now or of the future. Any number of notifications before
+//!    that poll returns count as one. A non-blocking poll neither sees nor consumes them.
 //!
-//! | `notified` | breaker  | meaning                                  | changed by                   |
-//! |------------|----------|------------------------------------------|------------------------------|
-//! | 0          | empty    | nobody asked                             |                              |
-//! | 1          | empty    | asked; the write follows                 | `notify`, 0→1                |
-//! | 1          | full     | a blocking poll ends or will end         | `notify`, after the write    |
-//! | 1          | empty    | the poll drained it and is about to clear| blocking `poll`              |
+//! | `notified` | breaker | meaning                                   | changed by               |
+//! |------------|---------|-------------------------------------------|--------------------------|
+//! | 0          | empty   | nobody asked                              |                          |
+//! | 1          | empty   | asked; the write follows                  | `notify`, 0→1            |
+//! | 1          | full    | a blocking poll ends or will end          | `notify`, the write      |
+//! | 1          | empty   | the poll drained it, is about to clear it | blocking `poll`          |
 //!
 //! # Invariants
-//! I1  Only who moves `notified` from 0 to 1 writes to the breaker; only a blocking poll that saw it drains it,
-//!     then clears the word. So a notification costs one atomic when one is pending. Two blocking polls that both
-//!     saw it may leave the breaker full for a third one: an empty return too many, never one too few.
-//! I2  What a thread wrote before `notify` is visible to who returns from the poll that it ended: both sides
-//!     exchange the word with acquire and release, also when the notification was merged.
-//! I3  The breaker is level-triggered: a non-blocking poll that meets it leaves it for a blocking one.
+//! I1  Only who moves `notified` from 0 to 1 writes to the breaker; only a blocking poll that saw
+//!     it drains it, then clears the word. So a notification costs one atomic when one is pending.
+//!     Two blocking polls that both saw it may leave the breaker full for a third one: an empty
+//!     return too many, never one too few.
+//! I2  What a thread wrote before `notify` is visible to who returns from the poll that it ended:
+//!     both sides exchange the word with acquire and release, also when the notification was
+//!     merged.
+//! I3  The breaker is level-triggered: a non-blocking poll that meets it leaves it for a blocking
+//!     one.
 //!
 //! # Context
 //! Nothing allocates but `new`s. `notify` is async-signal-safe. `poll` blocks the thread.
@@ -193,8 +198,8 @@ impl Poller {
     /// Watches `fd` in both directions from now on, under `token`.
     ///
     /// # Errors
-    /// `AlreadyExists` if it is watched already, `PermissionDenied` (EPERM) for what cannot be polled,
-    /// such as a regular file, `ENOSPC` at `fs.epoll.max_user_watches`.
+    /// `AlreadyExists` if it is watched already, `PermissionDenied` (EPERM) for what cannot be
+    /// polled, such as a regular file, `ENOSPC` at `fs.epoll.max_user_watches`.
     ///
     /// # Panics
     /// If `token` is `u64::MAX`, which is reserved.
@@ -224,8 +229,8 @@ impl Poller {
 
     /// Fetches up to 128 events into `events`, replacing what was there, and returns how many.
     ///
-    /// `Some(0)` does not wait, `Some(ns)` waits that long at most, `None` for as long as it takes. May
-    /// return nothing before the time is over: after a [`notify`](Self::notify), or a signal.
+    /// `Some(0)` does not wait, `Some(ns)` waits that long at most, `None` for as long as it takes.
+    /// May return nothing before the time is over: after a [`notify`](Self::notify), or a signal.
     ///
     /// # Errors
     /// None in a working process; the kernel's word otherwise.

@@ -2,22 +2,25 @@
 //! and dying by a signal so that the parent sees it.
 //!
 //! # Why this shape
-//! A library is a guest in the process. The program, its crash reporter or a sanitizer may have handlers
-//! of their own, so every installation returns the [`Previous`] disposition and a handler that has no
-//! business with a signal passes it on with [`Previous::chain`]. std's stack-overflow report is such
-//! a previous handler.
+//! A library is a guest in the process. The program, its crash reporter or a sanitizer may have
+//! handlers of their own, so every installation returns the [`Previous`] disposition and a handler
+//! that has no business with a signal passes it on with [`Previous::chain`]. std's stack-overflow
+//! report is such a previous handler.
 //!
 //! # Chaining
 //! What `chain` does with a signal is what the kernel would have done had we never come:
 //!
-//! | previous disposition              | a fault (kernel, synchronous)         | anything else                  |
-//! |-----------------------------------|---------------------------------------|--------------------------------|
-//! | handler, either kind              | called, with its mask                 | called, with its mask          |
-//! | one-shot handler, already called  | as default                            | as default                     |
-//! | ignore                            | as default: the kernel forces it      | nothing                        |
-//! | default: ignore or continue       | –                                     | nothing                        |
-//! | default: stop                     | –                                     | the process stops, and goes on |
-//! | default: die                      | default restored; returns to fault again, and dies there | default restored, raised again |
+//! | previous disposition       | a fault (kernel, synchronous)     | anything else               |
+//! |----------------------------|-----------------------------------|-----------------------------|
+//! | handler, either kind       | called, with its mask             | called, with its mask       |
+//! | one-shot, already called   | as default                        | as default                  |
+//! | ignore                     | as default: the kernel forces it  | nothing                     |
+//! | default: ignore, continue  |                                   | nothing                     |
+//! | default: stop              |                                   | stops, and may be continued |
+//! | default: die               | default restored; faults again    | default restored; raised    |
+//!
+//! A previous handler runs where ours does, on the alternate stack, and with the signal blocked,
+//! even if it did not ask for that.
 //!
 //! # Context
 //! Everything but [`install`], [`AltStack`] and [`CpuTimer`] is async-signal-safe.
@@ -61,24 +64,25 @@ impl std::fmt::Debug for Previous {
     }
 }
 
-/// Installs `handler` for `signo`, on the alternate stack where there is one, with interrupted system
-/// calls restarted (`SA_SIGINFO | SA_ONSTACK | SA_RESTART`).
+/// Installs `handler` for `signo`, on the alternate stack where there is one, with interrupted
+/// system calls restarted (`SA_SIGINFO | SA_ONSTACK | SA_RESTART`).
 ///
-/// A signal may arrive before the caller has stored the result: store [`Previous::current`] first if
-/// the handler chains.
+/// A signal may arrive before the caller has stored the result: store [`Previous::current`] first
+/// if the handler chains.
 ///
 /// # Errors
 /// `EINVAL` for a number that is no signal, or one that cannot be caught.
 ///
 /// # Safety
-/// `handler` runs at any point of any thread: it must be async-signal-safe, and must stay valid until
-/// [`Previous::restore`].
+/// `handler` runs at any point of any thread: it must be async-signal-safe, and must stay valid
+/// until [`Previous::restore`].
 pub unsafe fn install(signo: i32, handler: Handler) -> io::Result<Previous> {
     // SAFETY: passed on.
     unsafe { install_with(signo, handler, true) }
 }
 
-/// As [`install`], but with `restart` false the signal makes blocking system calls fail with `EINTR`.
+/// As [`install`], but with `restart` false the signal makes blocking system calls fail with
+/// `EINTR`.
 ///
 /// # Errors
 /// As for [`install`].
@@ -216,7 +220,8 @@ unsafe fn act_by_default(signo: i32, info: *const siginfo_t) {
 
 /// Sets `signo` to `SIG_DFL`.
 fn reset(signo: i32) {
-    // SAFETY: SIG_DFL is no code of ours. Fails only for numbers that cannot be caught, which have it anyway.
+    // SAFETY: SIG_DFL is no code of ours. Fails only for numbers that cannot be caught, which have
+    // it anyway.
     let _ = unsafe { libc::sigaction(signo, &default_action(), ptr::null_mut()) };
 }
 
@@ -230,7 +235,8 @@ fn raise(signo: i32) {
 /// # Safety
 /// `info` is the second argument of a running handler.
 pub unsafe fn fault_address(info: *const siginfo_t) -> usize {
-    // SAFETY: by the contract alive; the field is read as an integer, whatever the kernel put there.
+    // SAFETY: by the contract alive; the field is read as an integer, whatever the kernel put
+    // there.
     unsafe {
         if (*info).si_code > 0 {
             (*info).si_addr() as usize
@@ -270,13 +276,13 @@ pub unsafe fn sp(ctx: *const c_void) -> usize {
 /// Whether the interrupted thread was in a system call, or is about to (re)start one: the
 /// system-call instruction stands just before its program counter, or at it.
 ///
-/// May say yes for a computation (an operand that looks like the instruction, the first bytes of a page), never
-/// no for a thread that the signal found in the kernel, unless the call was made by another
-/// instruction (`int 80h`).
+/// May say yes for a computation (an operand that looks like the instruction, the first bytes of a
+/// page), never no for a thread that the signal found in the kernel, unless the call was made by
+/// another instruction (`int 80h`).
 ///
 /// # Safety
-/// `ctx` is the third argument of a running handler for a signal that did not come from a jump to an
-/// unmapped address.
+/// `ctx` is the third argument of a running handler for a signal that did not come from a jump to
+/// an unmapped address.
 pub unsafe fn at_syscall(ctx: *const c_void) -> bool {
     // SAFETY: the thread was executing at pc, so the instruction there is mapped.
     unsafe { arch::at_syscall(arch::pc(ctx)) }
@@ -284,8 +290,8 @@ pub unsafe fn at_syscall(ctx: *const c_void) -> bool {
 
 /// Lets the calling thread receive `signo`.
 pub fn unblock(signo: i32) {
-    // SAFETY: the set is initialised before use. The calls fail only for numbers that are no signals, and
-    // pthread_sigmask reports by its value, not by errno.
+    // SAFETY: the set is initialised before use. The calls fail only for numbers that are no
+    // signals, and pthread_sigmask reports by its value, not by errno.
     errno::preserved(|| unsafe {
         let mut set = MaybeUninit::<libc::sigset_t>::uninit();
         libc::sigemptyset(set.as_mut_ptr());
@@ -329,8 +335,8 @@ fn await_room(fd: i32) {
     unsafe { syscall!(libc::SYS_ppoll, &raw mut poll, 1, &raw const timeout, 0) };
 }
 
-/// Ends the process as `signo` does by default, on this thread, so that the parent and the core dump
-/// see the true reason. Aborts if that signal does not kill. Async-signal-safe.
+/// Ends the process as `signo` does by default, on this thread, so that the parent and the core
+/// dump see the true reason. Aborts if that signal does not kill. Async-signal-safe.
 pub fn die_by(signo: i32) -> ! {
     reset(signo);
     unblock(signo);

@@ -1,7 +1,7 @@
 //! Helpers for the tests of this crate.
 //!
-//! What changes the whole process, or ends it, runs in a *child*: the test binary starts itself again
-//! for that one test, with a variable that says so.
+//! What changes the whole process, or ends it, runs in a *child*: the test binary starts itself
+//! again for that one test, with a variable that says so.
 
 use crate::thread::StatReader;
 use std::os::unix::process::ExitStatusExt;
@@ -9,11 +9,12 @@ use std::process::{Command, Output, Stdio};
 
 const VARIABLE: &str = "RUNNEXT_SYS_TEST_CHILD";
 
-/// How a child exits that ran to its end. Not zero: the harness gives that if it found no such test.
+/// How a child exits that ran to its end. Not zero: the harness gives that if it found no such
+/// test.
 pub(crate) const PASSED: i32 = 77;
 
-/// Runs `body`, the closure of a test, in a child process and gives its outcome. In the child this does
-/// not return.
+/// Runs `body`, the closure of a test, in a child process and gives its outcome. In the child this
+/// does not return.
 pub(crate) fn child<F: FnOnce()>(body: F) -> Output {
     let mut command = command_for::<F>();
     if is_child::<F>() {
@@ -101,5 +102,37 @@ pub(crate) fn burn_cpu(ns: u64) {
         for _ in 0..1000 {
             std::hint::spin_loop();
         }
+    }
+}
+
+/// Makes system call `nr` fail with `errno` in the calling thread and those it starts, for ever;
+/// with `arg` only if that argument has that value. For playing an older kernel, in a child.
+pub(crate) fn forbid(nr: i64, arg: Option<(u32, u32)>, errno: i32) {
+    const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
+    const JUMP_IF: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+    const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+    // Offsets in `struct seccomp_data`: nr at 0, arguments of eight bytes from 16.
+    const ARGS: u32 = 16;
+    let op = |code, jf, k| libc::sock_filter { code, jt: 0, jf, k };
+    let mut program = vec![
+        op(LOAD, 0, 0),
+        op(JUMP_IF, if arg.is_some() { 3 } else { 1 }, nr as u32),
+    ];
+    if let Some((index, value)) = arg {
+        program.extend([op(LOAD, 0, ARGS + 8 * index), op(JUMP_IF, 1, value)]);
+    }
+    program.push(op(RETURN, 0, libc::SECCOMP_RET_ERRNO | errno as u32));
+    program.push(op(RETURN, 0, libc::SECCOMP_RET_ALLOW));
+    let filter = libc::sock_fprog {
+        len: program.len() as u16,
+        filter: program.as_mut_ptr(),
+    };
+    // SAFETY: the program is alive and as long as stated.
+    unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        assert_eq!(
+            libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &filter),
+            0
+        );
     }
 }

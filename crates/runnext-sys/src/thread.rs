@@ -4,8 +4,8 @@
 //! # Why this shape
 //! The monitor judges from outside whether a thread that runs user code is blocked in the kernel.
 //! It must not disturb it, so it asks `/proc` through a descriptor opened once ([`StatReader`]):
-//! about a microsecond, no allocation. Rejected: `/proc/…/syscall` and `wchan` (need ptrace rights),
-//! a probing signal (the blocked call would see EINTR).
+//! a few microseconds, no allocation. Rejected: `/proc/…/syscall` and `wchan` (need ptrace
+//! rights), a probing signal (the blocked call would see EINTR).
 //!
 //! # Context
 //! [`tid`], [`is_main`], [`tgkill`] and [`StatReader::state`] are async-signal-safe.
@@ -84,17 +84,24 @@ impl StatReader {
     }
 }
 
-/// The letter after the last ") ". The name may contain that too, but only numbers follow the letter.
+/// The letter after the last ") ". The name may contain that too, but only numbers follow the
+/// letter.
 fn state_in(stat: &[u8]) -> Option<u8> {
     let end_of_name = stat.iter().rposition(|&byte| byte == b')')?;
     stat.get(end_of_name + 2).copied()
 }
 
-/// Asks the scheduler to give the calling thread turns of about `slice_ns` on a CPU: short for one that
-/// must start soon after waking, long for one that computes.
+/// Asks the scheduler to give the calling thread turns of about `slice_ns` on a CPU: short for one
+/// that must start soon after waking, long for one that computes.
 ///
-/// Linux honours it since 6.12, from 0.1 to 100 ms, without privilege; older kernels accept and ignore it. Nice
-/// value and policy stay. False if the thread is not under the normal policy or the kernel refuses.
+/// Linux honours it since 6.12, from 0.1 to 100 ms, without privilege; older kernels accept and
+/// ignore it. Zero asks for the system's default again. Nice value and policy stay; threads that
+/// this one starts inherit the wish. False if the thread is not under the normal policy or the
+/// kernel refuses.
+///
+/// ```
+/// std::thread::spawn(|| runnext_sys::thread::request_slice(100_000)).join().unwrap();
+/// ```
 pub fn request_slice(slice_ns: u64) -> bool {
     const THIS_THREAD: i32 = 0;
     let size = size_of::<libc::sched_attr>();
@@ -113,8 +120,8 @@ pub fn request_slice(slice_ns: u64) -> bool {
     unsafe { syscall!(libc::SYS_sched_setattr, THIS_THREAD, &raw const attr, 0) == 0 }
 }
 
-/// Lets the kernel end the calling thread's timed waits no later than `ns` after their time (50 µs by
-/// default), against merging wake-ups. Affects futexes, the poller and sleeps.
+/// Lets the kernel end the calling thread's timed waits no later than `ns` after their time (50 µs
+/// by default), against merging wake-ups. Affects futexes, the poller and sleeps.
 pub fn set_timer_slack(ns: u64) {
     // Zero would mean "the default"; the least is one nanosecond.
     // SAFETY: integers only; cannot fail for the calling thread.

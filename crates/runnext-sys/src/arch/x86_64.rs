@@ -80,8 +80,8 @@ pub(crate) unsafe fn at_syscall(pc: usize) -> bool {
     let offset = pc % CODE_PAGE;
     // Bytes before the page of `pc` may be unmapped (code generators put their first function at
     // the very start of a mapping), bytes after it too, and the upper half is the vsyscall page,
-    // which can be run but not read. In these three corners say "yes": callers may take a computation for
-    // a system call, but never the reverse.
+    // which can be run but not read. In these three corners say "yes": callers may take a
+    // computation for a system call, but never the reverse.
     if !(2..=CODE_PAGE - 2).contains(&offset) || (pc as isize) < 0 {
         return true;
     }

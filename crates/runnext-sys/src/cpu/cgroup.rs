@@ -1,9 +1,9 @@
 //! Finding the CPU quota in the cgroup files: pure text in, number out.
 //!
 //! A process is in one group per hierarchy (`/proc/self/cgroup`); hierarchies are mounted somewhere
-//! (`/proc/self/mountinfo`); each group's directory has its own limit and is bound by those of
-//! all directories above. In a container the group's path and the mount are often seen from different roots;
-//! then the mount point itself is the group.
+//! (`/proc/self/mountinfo`); each group's directory has its own limit and is bound by those of all
+//! directories above. In a container the group's path and the mount are often seen from different
+//! roots; then the mount point itself is the group.
 
 use std::path::{Path, PathBuf};
 
@@ -13,18 +13,27 @@ pub(super) fn quota(
     mounts: &str,
     read: impl Fn(&Path) -> Option<String>,
 ) -> Option<f64> {
-    let mut least: Option<f64> = None;
-    for mount in mounts.lines().filter_map(Mount::parse) {
-        let Some(group) = mount.version.group_in(groups) else {
-            continue;
-        };
-        for dir in mount.dirs(group) {
-            if let Some(cores) = mount.version.limit(&dir, &read) {
-                least = Some(least.map_or(cores, |before| before.min(cores)));
-            }
-        }
-    }
-    least
+    let mounts: Vec<Mount> = mounts.lines().filter_map(Mount::parse).collect();
+    let limits = [Version::V1, Version::V2].into_iter().flat_map(|version| {
+        let dirs = version
+            .group_in(groups)
+            .map_or(Vec::new(), |group| dirs(version, group, &mounts));
+        dirs.into_iter()
+            .filter_map(|dir| version.limit(&dir, &read))
+            .collect::<Vec<f64>>()
+    });
+    limits.reduce(f64::min)
+}
+
+/// The directories that limit `group`, innermost first. A mount that shows the group is believed;
+/// only if none does, the first mount point stands for it. (Mounts may be of other processes'
+/// groups: a container engine's, seen from the host.)
+fn dirs(version: Version, group: &str, mounts: &[Mount]) -> Vec<PathBuf> {
+    let mut ours = mounts.iter().filter(|mount| mount.version == version);
+    let shown = ours.clone().find_map(|mount| mount.dirs(group));
+    shown
+        .or_else(|| ours.next().map(|mount| vec![mount.point.clone()]))
+        .unwrap_or_default()
 }
 
 /// The two incompatible kinds of cgroup.
@@ -83,8 +92,8 @@ struct Mount {
 }
 
 impl Mount {
-    /// From a line such as `30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw`: fields 4 and 5
-    /// are root and mount point; after ` - ` come type, source and options.
+    /// From a line such as `30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw`: fields 4
+    /// and 5 are root and mount point; after ` - ` come type, source and options.
     fn parse(line: &str) -> Option<Mount> {
         let (place, kind) = line.split_once(" - ")?;
         let mut place = place.split(' ').skip(3);
@@ -102,18 +111,23 @@ impl Mount {
         })
     }
 
-    /// The directories of `group` and of all groups above it that this mount shows, innermost first.
-    fn dirs(&self, group: &str) -> Vec<PathBuf> {
-        let inside = Path::new(group).strip_prefix(&self.root).ok();
+    /// The directories of `group` and of all groups above it that this mount shows, innermost
+    /// first; none if the group is not below the mount's root.
+    fn dirs(&self, group: &str) -> Option<Vec<PathBuf>> {
+        let inside = Path::new(group).strip_prefix(&self.root).ok()?;
         // A path with ".." lies outside what we may see.
-        let inside = inside.filter(|path| !path.components().any(|part| part.as_os_str() == ".."));
-        let innermost = self.point.join(inside.unwrap_or(Path::new("")));
-        let depth = inside.map_or(0, |path| path.components().count());
-        innermost
-            .ancestors()
-            .take(depth + 1)
-            .map(Path::to_path_buf)
-            .collect()
+        if inside.components().any(|part| part.as_os_str() == "..") {
+            return None;
+        }
+        let depth = inside.components().count();
+        let innermost = self.point.join(inside);
+        Some(
+            innermost
+                .ancestors()
+                .take(depth + 1)
+                .map(Path::to_path_buf)
+                .collect(),
+        )
     }
 }
 
@@ -196,10 +210,27 @@ mod tests {
     }
 
     #[test]
+    fn another_groups_mount_is_not_ours() {
+        let foreign = "40 23 0:26 /docker/1234 /engine/cgroup rw - cgroup2 cgroup2 rw\n";
+        let files = [
+            ("/engine/cgroup/cpu.max", "10000 100000"),
+            ("/sys/fs/cgroup/me/cpu.max", "200000 100000"),
+        ];
+        assert_eq!(
+            quota_in("0::/me\n", &format!("{foreign}{V2}"), &files),
+            Some(2.0)
+        );
+        assert_eq!(
+            quota_in("0::/me\n", &format!("{V2}{foreign}"), &files),
+            Some(2.0)
+        );
+    }
+
+    #[test]
     fn v1_reads_quota_and_period() {
         let mounts = "\
             31 30 0:27 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n\
-            32 30 0:28 / /sys/fs/cgroup/cpu,cpuacct rw,relatime shared:9 - cgroup cgroup rw,cpu,cpuacct\n";
+            32 30 0:28 / /sys/fs/cgroup/cpu,cpuacct rw shared:9 - cgroup cgroup rw,cpu,cpuacct\n";
         let groups = "11:memory:/m\n4:cpuset:/s\n3:cpu,cpuacct:/jobs/7\n";
         let dir = "/sys/fs/cgroup/cpu,cpuacct";
         let at = |path: &str| format!("{dir}{path}");

@@ -1,5 +1,5 @@
 use super::*;
-use crate::testing::{child_dies_by, child_passes};
+use crate::testing::{child_dies_by, child_passes, forbid};
 use std::hint::black_box;
 
 fn pages(n: usize) -> Region {
@@ -110,8 +110,8 @@ fn discard_zeroes_and_keeps_the_rest() {
     }
 }
 
-/// Guards the middle of three pages, discards all, and touches them in this order: the last line of the
-/// output before the death tells how far it came.
+/// Guards the middle of three pages, discards all, and touches them in this order: the last line of
+/// the output before the death tells how far it came.
 fn touch_guarded(kind: Guard) {
     let region = pages(3);
     region
@@ -142,6 +142,27 @@ fn light_guard_faults_and_survives_discard() {
     } else {
         assert!(pages(1).guard(Guard::Install, 0, page_size()).is_err());
     }
+}
+
+#[test]
+fn an_older_kernel_gets_mprotect() {
+    child_passes(|| {
+        let advice = 2;
+        forbid(
+            libc::SYS_madvise,
+            Some((advice, MADV_GUARD_INSTALL as u32)),
+            libc::EINVAL,
+        );
+        assert_eq!(guard_support(), Guard::Mprotect);
+        let region = pages(1);
+        let error = region
+            .guard(Guard::Install, 0, page_size())
+            .expect_err("not there");
+        assert!(error.to_string().contains("Linux 6.13"), "{error}");
+        region
+            .guard(guard_support(), 0, page_size())
+            .expect("the other kind");
+    });
 }
 
 #[test]

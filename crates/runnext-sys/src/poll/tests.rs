@@ -1,5 +1,5 @@
 use super::*;
-use crate::testing::{await_sleep, child_passes};
+use crate::testing::{await_sleep, child_passes, forbid};
 use crate::{errno, signal, thread};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -145,6 +145,27 @@ fn a_timeout_is_never_early() {
 }
 
 #[test]
+fn a_kernel_without_nanoseconds_still_polls() {
+    child_passes(|| {
+        forbid(libc::SYS_epoll_pwait2, None, libc::ENOSYS);
+        let poller = Poller::new().expect("made");
+        let mut events = Events::new();
+        assert_eq!(
+            poller.wait_ns(&mut events.buffer, 1),
+            -(libc::ENOSYS as isize)
+        );
+        for ns in [1, 1_500_000] {
+            let start = clock::now_ns();
+            assert_eq!(poller.poll(&mut events, Some(ns)).expect("polled"), 0);
+            assert!(clock::now_ns() >= start + ns);
+        }
+        poller.notify();
+        poller.poll(&mut events, Some(u64::MAX)).expect("polled");
+        assert!(events.notified());
+    });
+}
+
+#[test]
 fn milliseconds_round_up() {
     assert_eq!(timeout_ms(None), -1);
     assert_eq!(timeout_ms(Some(0)), 0);
@@ -239,7 +260,8 @@ fn notify_ends_a_wait_under_way() {
     });
 }
 
-/// If a notification were ever lost, or what came before it invisible (I2), the consumers would hang.
+/// If a notification were ever lost, or what came before it invisible (I2), the consumers would
+/// hang.
 #[test]
 fn no_notification_is_lost() {
     const PRODUCERS: u64 = 3;

@@ -50,7 +50,8 @@ impl AltStack {
     pub fn install() -> io::Result<AltStack> {
         let page = page_size();
         let region = Region::reserve(usable_size() + page, page, false)?;
-        // One guard for each thread is few: take the kind that works everywhere, and in a core dump.
+        // One guard for each thread is few: take the kind that works everywhere, and in a core
+        // dump.
         region.guard(Guard::Mprotect, 0, page)?;
         let stack = stack_t {
             ss_sp: region.base().wrapping_add(page).cast(),
@@ -76,7 +77,8 @@ impl Drop for AltStack {
     fn drop(&mut self) {
         let mut previous = self.previous.0;
         previous.ss_flags &= libc::SS_DISABLE;
-        // SAFETY: what the thread had before us; its owner keeps it mapped as long as it did without us.
+        // SAFETY: what the thread had before us; its owner keeps it mapped as long as it did
+        // without us.
         let restored = unsafe { libc::sigaltstack(&previous, ptr::null_mut()) } == 0;
         if !restored && let Some(region) = self.region.take() {
             // A handler is running on it (it unwound or longjumped here): the memory must stay.

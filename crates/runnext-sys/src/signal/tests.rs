@@ -267,7 +267,8 @@ fn a_restarted_read_is_at_a_syscall() {
 fn an_interrupted_sleep_is_at_a_syscall() {
     child_passes(|| {
         install_count(libc::SIGUSR1);
-        // Not restarted: the program counter is behind the instruction. The signal is sent by a call, too.
+        // Not restarted: the program counter is behind the instruction. The signal is sent by a
+        // call, too.
         raise(libc::SIGUSR1);
         assert_eq!(IN_SYSCALL.load(Relaxed), 1);
     });
@@ -290,7 +291,8 @@ fn a_loop_is_not_at_a_syscall() {
         })
         .join()
         .expect("no panic");
-        // The first bytes of a page are called one, to be on the safe side; a whole loop is not there.
+        // The first bytes of a page are called one, to be on the safe side; a whole loop is not
+        // there.
         assert!(IN_SYSCALL.load(Relaxed) < 5);
         assert_eq!(BY_TIMER.load(Relaxed), counted());
         assert_ne!(LAST_PC.load(Relaxed), 0);

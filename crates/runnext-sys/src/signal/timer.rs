@@ -1,7 +1,7 @@
 //! A timer on one thread's CPU time, which signals one thread: the source of preemption.
 //!
-//! It runs only while the thread runs, so a thread that sleeps is never disturbed, and it fires on the
-//! way back to user mode, so that no system call is interrupted. The kernel looks at it on its
+//! It runs only while the thread runs, so a thread that sleeps is never disturbed, and it fires on
+//! the way back to user mode, so that no system call is interrupted. The kernel looks at it on its
 //! own tick (`CONFIG_HZ`, 1 to 10 ms): shorter periods do not fire more often.
 
 use crate::{check, clock, syscall};
@@ -28,12 +28,12 @@ pub struct CpuTimer {
 }
 
 impl CpuTimer {
-    /// Starts a timer on the *calling* thread's CPU clock that sends `signo` to thread `tid` of this
-    /// process (normally the same one).
+    /// Starts a timer on the *calling* thread's CPU clock that sends `signo` to thread `tid` of
+    /// this process (normally the same one).
     ///
     /// # Errors
-    /// `EINVAL` for a thread or signal that does not exist, `EAGAIN` at the limit of pending signals
-    /// (`ulimit -i`).
+    /// `EINVAL` for a thread or signal that does not exist, `EAGAIN` at the limit of pending
+    /// signals (`ulimit -i`).
     pub fn new(tid: i32, signo: i32, period: Duration) -> io::Result<Self> {
         // SAFETY: integers and a null pointer, for which zero is valid.
         let mut event: sigevent = unsafe { MaybeUninit::zeroed().assume_init() };
@@ -42,8 +42,8 @@ impl CpuTimer {
         event.sigev_notify_thread_id = tid;
         let mut id = 0i32;
         let clock = libc::CLOCK_THREAD_CPUTIME_ID;
-        // SAFETY: event and id are alive, and have the kernel's layout. (libc's timer_create would only wrap the
-        // id.)
+        // SAFETY: event and id are alive, and have the kernel's layout. (libc's timer_create would
+        // only wrap the id.)
         check(unsafe { syscall!(libc::SYS_timer_create, clock, &raw mut event, &raw mut id) })?;
         let timer = CpuTimer { id };
         timer.set_period(period);
@@ -58,8 +58,8 @@ impl CpuTimer {
             it_value: period,
         };
         let none = ptr::null_mut::<itimerspec>();
-        // SAFETY: the timer is ours and the specification alive. Fails only if the thread has ended, when there
-        // is nothing left to time.
+        // SAFETY: the timer is ours and the specification alive. Fails only if the thread has
+        // ended, when there is nothing left to time.
         unsafe { syscall!(libc::SYS_timer_settime, self.id, 0, &raw const spec, none) };
     }
 }
