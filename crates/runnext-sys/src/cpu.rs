@@ -57,6 +57,11 @@ pub fn cgroup_quota() -> Option<f64> {
 
 /// The number of Ps to start with: what [`available`] and [`cgroup_quota`] allow, whichever is
 /// less, but at least two under a quota, if there are two CPUs.
+///
+/// ```
+/// use runnext_sys::cpu;
+/// assert!((1..=cpu::available()).contains(&cpu::default_procs()));
+/// ```
 pub fn default_procs() -> usize {
     procs_for(available(), cgroup_quota())
 }

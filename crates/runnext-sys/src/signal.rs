@@ -22,12 +22,34 @@
 //! A previous handler runs where ours does, on the alternate stack, and with the signal blocked,
 //! even if it did not ask for that.
 //!
+//! ```
+//! use runnext_sys::{signal, thread};
+//! use std::sync::OnceLock;
+//!
+//! static PREVIOUS: OnceLock<signal::Previous> = OnceLock::new();
+//!
+//! unsafe extern "C" fn handler(n: i32, info: *mut signal::siginfo_t, ctx: *mut signal::c_void) {
+//!     // Not ours: let it take its former course. For SIGURG that is to be ignored.
+//!     if let Some(previous) = PREVIOUS.get() {
+//!         // SAFETY: the handler's own arguments.
+//!         unsafe { previous.chain(n, info, ctx) };
+//!     }
+//! }
+//!
+//! PREVIOUS.set(signal::Previous::current(signal::SIGURG)?).unwrap();
+//! // SAFETY: the handler is async-signal-safe, and a function of this program.
+//! unsafe { signal::install(signal::SIGURG, handler)? };
+//! thread::tgkill(thread::tid(), signal::SIGURG)?;
+//! # Ok::<(), std::io::Error>(())
+//! ```
+//!
 //! # Context
 //! Everything but [`install`], [`AltStack`] and [`CpuTimer`] is async-signal-safe.
 //!
 //! Tests: `signal/tests.rs`; what kills runs in a child process.
 
-use crate::{arch, errno, syscall, thread};
+use crate::thread::raise;
+use crate::{arch, errno, syscall};
 use std::io;
 use std::mem::MaybeUninit;
 use std::ptr;
@@ -223,10 +245,6 @@ fn reset(signo: i32) {
     // SAFETY: SIG_DFL is no code of ours. Fails only for numbers that cannot be caught, which have
     // it anyway.
     let _ = unsafe { libc::sigaction(signo, &default_action(), ptr::null_mut()) };
-}
-
-fn raise(signo: i32) {
-    let _ = thread::tgkill(thread::tid(), signo);
 }
 
 /// The address whose access faulted, for `SIGSEGV` and `SIGBUS`. Zero if the CPU did not say, as

@@ -43,9 +43,24 @@ pub fn is_main() -> bool {
 ///
 /// # Errors
 /// `ESRCH` if there is no such thread (any more), `EINVAL` for a number that is no signal.
+///
+/// ```
+/// use runnext_sys::thread::{tgkill, tid};
+/// tgkill(tid(), 0)?; // signal 0: only asks whether the thread is there
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn tgkill(tid: i32, signo: i32) -> io::Result<()> {
+    check(send(tid, signo)).map(drop)
+}
+
+/// Sends signal `signo` to the calling thread, if there is such a signal.
+pub(crate) fn raise(signo: i32) {
+    send(tid(), signo);
+}
+
+fn send(tid: i32, signo: i32) -> isize {
     // SAFETY: integers only. What the signal does is up to its disposition.
-    check(unsafe { syscall!(libc::SYS_tgkill, pid(), tid, signo) }).map(drop)
+    unsafe { syscall!(libc::SYS_tgkill, pid(), tid, signo) }
 }
 
 /// Tells the state of one thread of this process, again and again, cheaply.

@@ -3,6 +3,7 @@
 use super::*;
 use crate::map::{Guard, Region, guard_support, page_size};
 use crate::testing::{PASSED, await_sleep, burn_cpu, child_dies_by, child_passes, spawn_child};
+use crate::thread;
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::sync::OnceLock;
