@@ -1,7 +1,7 @@
 //! The scheduler's structures that have never heard of threads.
 //!
 //! Everything here is either a plain value (`&mut self`, no clock, no dice of its own) or a small
-//! lock-free structure whose every interleaving loom walks through. Nothing parks, locks, reads a clock or
+//! lock-free structure whose interleavings loom walks through. Nothing parks, locks, reads a clock or
 //! makes a system call: the runtime drives these with real threads, the simulator with one thread
 //! and a virtual clock, and both get the same answers.
 //!

@@ -1,16 +1,17 @@
 //! The run queue of one P: a ring of [`CAPACITY`] handles and a slot in front of it, `next`.
 //!
 //! # Why this shape
-//! The owner goes through here on every switch, so its path takes no lock, allocates nothing and writes
-//! one shared word. The ring does not grow: full means work is made faster than it is run, and half of it belongs
-//! where idle Ps look first. `next` exists for the pair that wakes each other in turn: the one just woken finds
-//! its data in cache, and runs before everything older. Rejected: a growable deque (who frees the old buffer
-//! under a thief's eyes?); newest-first order (the oldest may wait for ever); `next` as one of the ring's
-//! slots (thieves take the oldest, and must be able to leave this one alone).
+//! The owner goes through here on every switch, so its path takes no lock, allocates nothing and does one
+//! locked instruction. The ring does not grow: full means work is made faster than it is run, and half of it
+//! belongs where idle Ps look first. `next` exists for the pair that wakes each other in turn: the one just
+//! woken finds its data in cache, and runs before everything older. Rejected: a growable deque (who frees the
+//! old buffer under a thief's eyes?); newest-first order (the oldest may wait for ever); `next` as one of the
+//! ring's slots (thieves take the oldest, and must be able to leave this one alone).
 //!
 //! # Words
-//! *owner*: the thread holding the P. *thief*: any other. *claim*: advance `head`; what was passed over belongs to
-//! the claimer. *kick*: put a new handle in `next`, and the one that was there at the tail of the ring.
+//! *owner*: the thread holding the P. *thief*: any other. *claim*: advance `head`; what was passed over
+//! belongs to the claimer. *kick*: put a new handle in `next`, and the one that was there at the tail of the
+//! ring.
 //!
 //! | word   | changed by                                   | ordering                                        |
 //! |--------|----------------------------------------------|-------------------------------------------------|
@@ -19,19 +20,22 @@
 //! | slots  | owner                                        | Relaxed: ordered by the two words above         |
 //! | next   | owner; a thief only from a handle to null    | owner stores Release, thieves take Acquire      |
 //!
-//! `head` and `tail` count handles since the beginning; the slot of number `i` is `i % CAPACITY`. The top bit of `tail`,
-//! [`KICK`], is set while the owner holds a kicked handle that is neither in `next` nor yet in the ring.
+//! `head` and `tail` count handles since the beginning; the slot of number `i` is `i % CAPACITY`. The top bit
+//! of `tail`, the *mark*, is set while the owner holds a kicked handle that is neither in `next` nor yet in
+//! the ring.
 //!
 //! # Protocol
 //! ```text
-//! push:   1 load head, tail   2 if full, claim the older half and hand it out with the new one
-//!         3 write slot   4 publish tail
-//! pop:    1 load head, tail   2 read slot   3 claim one, else again
-//! kick:   1 next empty: store, done   2 mark tail   3 swap next
-//!         4 push what came out, which publishes tail without the mark (nothing came out: remove the mark)
-//! steal:  1 load head, tail   2 copy the older half to the thief's ring, unpublished   3 claim, else again; then the
-//!         copies are worthless and are overwritten, never used   4 publish the thief's tail, without the last one
-//! empty:  1 load head, tail   2 load next   3 load tail: changed? again
+//! push:   1 load head, tail  2 if full, claim the older half and hand it out with the new one
+//!         3 write slot  4 publish tail
+//! pop:    1 load head, tail  2 read slot  3 claim one, else again
+//! kick:   1 next empty: store, done  2 mark tail  3 swap next
+//!         4 push what came out, which publishes tail without the mark
+//!           (nothing came out: remove the mark)
+//! steal:  1 load head, tail  2 copy the older half to the thief's ring, unpublished
+//!         3 claim; if that fails, the copies are worthless and are overwritten, never used: again
+//!         4 publish the thief's tail, without the last one
+//! empty:  1 load head, tail  2 load next  3 load tail; changed? again
 //!         4 empty = head is tail, no mark, no next
 //! ```
 //!
@@ -40,23 +44,25 @@
 //! I2  Slots `head..tail` hold handles that belong to this queue.
 //! I3  A handle read before its claim succeeds is not used. So slots are atomics: a thief may read one that
 //!     the owner is rewriting, and that must not be a data race.
-//! I4  head and tail only grow (but for [`KICK`]). They have 63 bits, so a stalled thief cannot meet its old head again.
-//! I5  Only the owner puts a handle into `next`. So an owner that reads null may store without CAS, and one that
-//!     lost `next` to a thief need not look again.
-//! I6  A handle on its way from `next` to the ring is announced: the mark is stored before the swap that
-//!     takes it out, so whoever sees the swap's result (or a thief's null after it) sees the mark, or a later tail.
-//! I7  An owner rewrites a slot only after loading (Acquire) a head beyond its old number, and every claim
-//!     is a Release RMW: a thief whose claim succeeds has read the slot before it was rewritten.
+//! I4  head and tail only grow (but for the mark). They have 63 bits, so a stalled thief cannot meet its old
+//!     head again.
+//! I5  Only the owner puts a handle into `next`. So an owner that reads null may store without CAS, and one
+//!     that lost `next` to a thief need not look again.
+//! I6  A handle on its way from `next` to the ring is announced: the mark is stored before the swap that takes
+//!     it out, so whoever sees the swap's result (or a thief's null after it) sees the mark, or a later tail.
+//! I7  An owner rewrites a slot only after loading (Acquire) a head beyond its old number, and every claim is
+//!     a Release RMW: a thief whose claim succeeds has read the slot before it was rewritten.
 //!
 //! # Context
-//! Never parks, locks or allocates. Owner operations are not for signal handlers that may have interrupted another owner
-//! operation on the same queue. Emptiness here does not order anything between queues: the idle protocol brings its
-//! own SeqCst fences.
+//! Never parks, locks or allocates. Owner operations are not for signal handlers that may have interrupted
+//! another owner operation on the same queue. Emptiness here orders nothing between queues: the idle
+//! protocol brings its own SeqCst fences. A stolen handle is in no queue between claim and publication.
 //!
-//! Emits nothing; callers count. Tests: `runq/tests.rs`; `runq/loom.rs` (capacity 4); `tests/runq_stress.rs` (real threads).
+//! Emits nothing; callers count. Tests: `runq/tests.rs`; `runq/loom.rs` (capacity 4);
+//! `tests/runq_stress.rs` (real threads).
 //!
 //! # Tunables
-//! [`CAPACITY`] 256: Go's value. A steal moves at most half of it; re-measure both with the spawn-tree scenarios of `bench`.
+//! [`CAPACITY`] 256, Go's value. A steal moves at most half of it.
 
 use core::fmt;
 use core::ptr::{self, NonNull};
@@ -148,8 +154,8 @@ impl<T> RunQueue<T> {
             let head = self.head.load(Acquire);
             let tail = self.own.tail.load(Acquire);
             let next = self.own.next.load(Acquire);
-            // A kick between the two loads would show `next` after the swap beside a ring from before it. With the tail
-            // unmoved and unmarked, the ring was empty over the whole span and `next` within it.
+            // A kick between the two loads would show `next` after the swap beside a ring from before it. With
+            // the tail unmoved and unmarked, the ring was empty over the whole span and `next` within it.
             if self.own.tail.load(Acquire) == tail {
                 return head == tail && next.is_null();
             }
@@ -173,8 +179,8 @@ impl<T> RunQueue<T> {
         unsafe { NonNull::new_unchecked(g) }
     }
 
-    /// Steals the older half (rounded up) of this ring: all but the last go to the tail of `thief`'s ring, in order, and
-    /// the last is given back to be run. `None` if this ring is empty. Does not touch `next`.
+    /// Steals the older half (rounded up) of this ring: all but the last go to the tail of `thief`'s ring, in
+    /// order, and the last is given back to be run. `None` if there is nothing to take. Does not touch `next`.
     ///
     /// Takes fewer if `thief` has less room than that; a thief with nothing to do has.
     ///

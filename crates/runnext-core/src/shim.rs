@@ -46,7 +46,8 @@ impl<T> UnsafeCell<T> {
         f(self.0.get())
     }
 
-    /// Hands `f` a pointer for writing. Dereferencing it is the caller's promise that nobody else touches it meanwhile.
+    /// Hands `f` a pointer for writing. Dereferencing it is the caller's promise that nobody else touches it
+    /// meanwhile.
     #[inline(always)]
     pub fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
         f(self.0.get())

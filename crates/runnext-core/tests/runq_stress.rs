@@ -1,8 +1,9 @@
 //! Run queues under real threads: nothing lost, nothing twice.
 //!
-//! Each worker owns a queue, makes a fixed number of jobs, and runs what it finds: its `next`, its ring, a global list, the
-//! others' rings and `next`s. A job counts its runs without an atomic, so a job in two hands is also a data race
-//! for Miri and the sanitizers to see. Bounded by the number of jobs, about a second on two cores.
+//! Each worker owns a queue, makes a fixed number of jobs, and runs what it finds: its `next`, its ring, a
+//! global list, the others' rings and `next`s. A job counts its runs without an atomic, so a job in two hands
+//! is also a data race for Miri and the sanitizers to see. Bounded by the number of jobs, about a second on
+//! two cores.
 #![cfg(not(loom))]
 
 use std::cell::UnsafeCell;

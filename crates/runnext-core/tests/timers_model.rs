@@ -1,4 +1,5 @@
-//! The timer heap against a sorted map that is always up to date: same answers whatever is armed, cancelled and moved.
+//! The timer heap against a sorted map that is always up to date: same answers, whatever is armed, cancelled
+//! and moved.
 #![cfg(not(loom))]
 
 use std::cell::Cell;

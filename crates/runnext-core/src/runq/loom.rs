@@ -1,13 +1,13 @@
-//! The queue in every interleaving, at capacity 4.
+//! The queue in every interleaving of up to three preemptions, at capacity 4.
 //!
-//! Each model gives every handle to be queued to one thread, lets the threads race, and then counts: each handle was
-//! taken once. `Item::id` writes to the item without synchronisation, so a handle that reaches two threads, or
-//! reaches its taker before what the owner wrote to the item, is reported by loom as a race.
+//! Each model gives every handle to be queued to one thread, lets the threads race, and then counts: each
+//! handle was taken once. `Item::id` writes to the item without synchronisation, so a handle that reaches two
+//! threads, or reaches its taker before what the owner wrote to the item, is reported by loom as a race.
 //!
-//! Preemptions are bounded at 3 per execution: all models together take seconds. Bugs planted in the code are found by
-//! at least one of them: `tail` or `next` published or taken over Relaxed, a kick without its mark or that forgets to
-//! remove it, emptiness without the second look at `tail`, `next` taken by load and store. What loom cannot find is a
-//! Relaxed `head` (I7): that needs a load that sees a store from its future, which loom does not simulate.
+//! All models together take seconds. Bugs planted in the code are found by at least one of them: `tail` or
+//! `next` published or taken over Relaxed, a kick without its mark or that forgets to remove it, emptiness
+//! without the second look at `tail`, `next` taken by load and store. What loom cannot find is a Relaxed
+//! `head` (I7): that needs a load that sees a store from its future, which loom does not simulate.
 
 use ::loom::sync::Arc;
 use ::loom::thread;
