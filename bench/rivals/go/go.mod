@@ -1,0 +1,3 @@
+module rival
+
+go 1.25
