@@ -48,7 +48,7 @@
 //!
 //! Tests: `signal/tests.rs`; what kills runs in a child process.
 
-use crate::thread::raise;
+use crate::thread::{self, raise};
 use crate::{arch, errno, syscall};
 use std::io;
 use std::mem::MaybeUninit;
@@ -271,6 +271,16 @@ pub unsafe fn fault_address(info: *const siginfo_t) -> usize {
 pub unsafe fn from_timer(info: *const siginfo_t) -> bool {
     // SAFETY: by the contract alive.
     unsafe { (*info).si_code == libc::SI_TIMER }
+}
+
+/// Whether the signal was sent by [`tgkill`](crate::thread::tgkill) from this process. With
+/// [`from_timer`] it tells our own signals from those meant for others, which are to be chained.
+///
+/// # Safety
+/// `info` is the second argument of a running handler.
+pub unsafe fn from_tgkill(info: *const siginfo_t) -> bool {
+    // SAFETY: by the contract alive; a signal with this code has a sender.
+    unsafe { (*info).si_code == libc::SI_TKILL && (*info).si_pid() == thread::pid() }
 }
 
 /// Where the interrupted thread was.

@@ -29,7 +29,7 @@ pub fn tid() -> i32 {
     unsafe { syscall!(libc::SYS_gettid) as i32 }
 }
 
-fn pid() -> i32 {
+pub(crate) fn pid() -> i32 {
     // SAFETY: no arguments, cannot fail.
     unsafe { syscall!(libc::SYS_getpid) as i32 }
 }

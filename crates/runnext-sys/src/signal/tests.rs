@@ -3,7 +3,6 @@
 use super::*;
 use crate::map::{Guard, Region, guard_support, page_size};
 use crate::testing::{PASSED, await_sleep, burn_cpu, child_dies_by, child_passes, spawn_child};
-use crate::thread;
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::sync::OnceLock;
@@ -20,6 +19,7 @@ static LAST_SP: AtomicUsize = AtomicUsize::new(0);
 static LAST_PC: AtomicUsize = AtomicUsize::new(0);
 static IN_SYSCALL: AtomicUsize = AtomicUsize::new(0);
 static BY_TIMER: AtomicUsize = AtomicUsize::new(0);
+static BY_TGKILL: AtomicUsize = AtomicUsize::new(0);
 static HANDLER_FRAME: AtomicUsize = AtomicUsize::new(0);
 
 unsafe extern "C" fn count(signo: i32, info: *mut siginfo_t, ctx: *mut c_void) {
@@ -32,6 +32,7 @@ unsafe extern "C" fn count(signo: i32, info: *mut siginfo_t, ctx: *mut c_void) {
         LAST_PC.store(pc(ctx), Relaxed);
         IN_SYSCALL.fetch_add(usize::from(at_syscall(ctx)), Relaxed);
         BY_TIMER.fetch_add(usize::from(from_timer(info)), Relaxed);
+        BY_TGKILL.fetch_add(usize::from(from_tgkill(info)), Relaxed);
     }
     COUNT.fetch_add(1, Release);
 }
@@ -80,6 +81,24 @@ fn install_asks_for_the_alternate_stack_and_restart() {
         // SAFETY: `count` touches atomics only.
         unsafe { install_with(libc::SIGUSR2, count, false) }.expect("installed");
         assert_eq!(flags(libc::SIGUSR2) & (wanted | libc::SA_RESTART), wanted);
+    });
+}
+
+#[test]
+fn the_sender_can_be_told() {
+    child_passes(|| {
+        install_count(libc::SIGUSR1);
+        raise(libc::SIGUSR1);
+        assert_eq!(BY_TGKILL.load(Relaxed), 1);
+        let pid = std::process::id().to_string();
+        let kill = std::process::Command::new("sh")
+            .args(["-c", &format!("kill -USR1 {pid}")])
+            .status();
+        assert!(kill.expect("a shell").success());
+        while counted() < 2 {
+            os::yield_now();
+        }
+        assert_eq!((BY_TGKILL.load(Relaxed), BY_TIMER.load(Relaxed)), (1, 0));
     });
 }
 
@@ -265,11 +284,10 @@ fn a_restarted_read_is_at_a_syscall() {
 }
 
 #[test]
-fn an_interrupted_sleep_is_at_a_syscall() {
+fn a_finished_call_is_at_a_syscall() {
     child_passes(|| {
         install_count(libc::SIGUSR1);
-        // Not restarted: the program counter is behind the instruction. The signal is sent by a
-        // call, too.
+        // The call that sends the signal is done: the program counter is behind the instruction.
         raise(libc::SIGUSR1);
         assert_eq!(IN_SYSCALL.load(Relaxed), 1);
     });
@@ -296,6 +314,7 @@ fn a_loop_is_not_at_a_syscall() {
         // there.
         assert!(IN_SYSCALL.load(Relaxed) < 5);
         assert_eq!(BY_TIMER.load(Relaxed), counted());
+        assert_eq!(BY_TGKILL.load(Relaxed), 0);
         assert_ne!(LAST_PC.load(Relaxed), 0);
     });
 }
