@@ -1,4 +1,4 @@
-//! The queue in every interleaving of up to three preemptions, at capacity 4.
+//! The queue in every interleaving of up to three preemptions (by default), at capacity 4.
 //!
 //! Each model gives every handle to be queued to one thread, lets the threads race, and then counts: each
 //! handle was taken once. `Item::id` writes to the item without synchronisation, so a handle that reaches two
@@ -96,7 +96,8 @@ fn once_each(mut taken: Vec<usize>, items: usize) {
 
 fn model(f: impl Fn() + Sync + Send + 'static) {
     let mut builder = ::loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
+    // Loom takes its own variable, LOOM_MAX_PREEMPTIONS, for a deeper search.
+    builder.preemption_bound.get_or_insert(3);
     builder.check(f);
 }
 
