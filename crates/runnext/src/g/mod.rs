@@ -1,0 +1,444 @@
+//! G: the header of one goroutine.
+//!
+//! # Why this shape
+//! The words a switch touches live in one cache line of a dense array, everything else in a second
+//! array beside it (`slab`). A goroutine that waits to start owns no stack: its closure sits in the
+//! header, and so does its result after it has ended, so the usual spawn allocates nothing.
+//!
+//! # States
+//! `state` says where the goroutine is and who may move it on.
+//!
+//! | state    | where it is                                    | who may leave it, to what                                   |
+//! |----------|------------------------------------------------|--------------------------------------------------------------|
+//! | IDLE     | free header in the slab                        | whoever took it from the slab → RUNNABLE                     |
+//! | RUNNABLE | in one queue, or in the hands of a dispatcher  | the dispatcher → RUNNING                                     |
+//! | RUNNING  | on an M, or preempted with it                  | its M → RUNNABLE, WAITING (CAS), DEAD; a waker → NOTIFIED    |
+//! | NOTIFIED | on an M; the wake-up came before the park      | its M, when it parks → RUNNING                               |
+//! | WAITING  | on no queue; some primitive knows it           | its one waker → RUNNABLE                                     |
+//! | DEAD     | ended; handles may still read the header       | the last holder → IDLE                                       |
+//!
+//! # Protocol: park and wake
+//! sleeper: 1 publish itself in a wait list  2 switch off  3 its M: CAS RUNNING→WAITING
+//! waker:   1 take it from the list          2 CAS WAITING→RUNNABLE and queue it, or RUNNING→NOTIFIED
+//! Who wakes the sleeper if it goes to sleep right now? Both CAS the same word, so either the M finds
+//! NOTIFIED and resumes it at once, or the waker finds WAITING and queues it.
+//!
+//! # Life
+//! `life` counts handles and says who cleans up:
+//!
+//! | bit    | meaning                                   | set by → cleared by                 |
+//! |--------|-------------------------------------------|-------------------------------------|
+//! | DONE   | the result is in the payload              | the goroutine, at its end → never   |
+//! | ONCPU  | the scheduler still uses the header       | spawn → the M that saw it end       |
+//! | WAITER | `joiner` names who waits for DONE         | the joiner → never                  |
+//! | refs   | handles (`JoinHandle`, `Goroutine`)       |                                     |
+//!
+//! # Invariants
+//! I1  The result and `ext` are dropped in user context by exactly one party: the goroutine if no
+//!     handle was left when it set DONE, otherwise whoever drops the last handle after DONE.
+//! I2  The header returns to the slab when DONE is set, ONCPU is clear and no handle is left; of the two
+//!     parties that can complete that condition exactly one sees it completed.
+//! I3  Exactly one wake-up is delivered for each park.
+
+pub(crate) mod slab;
+
+use std::cell::{Cell, UnsafeCell};
+use std::mem::{self, MaybeUninit};
+use std::panic::Location;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
+
+use corosensei::{Coroutine, Yielder};
+use runnext_core::list::Linked;
+
+use crate::m::M;
+use crate::stack::Stack;
+
+pub(crate) const IDLE: u32 = 0;
+pub(crate) const RUNNABLE: u32 = 1;
+pub(crate) const RUNNING: u32 = 2;
+pub(crate) const WAITING: u32 = 4;
+pub(crate) const NOTIFIED: u32 = 5;
+pub(crate) const DEAD: u32 = 6;
+
+const DONE: u64 = 1;
+const ONCPU: u64 = 1 << 1;
+const WAITER: u64 = 1 << 2;
+const REF: u64 = 1 << 8;
+
+/// What a goroutine that switches off asks its M to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Switch {
+    /// Queue it again, at the tail.
+    Yield,
+    /// Leave it alone until somebody wakes it.
+    Park,
+}
+
+pub(crate) type Coro = Coroutine<(), Switch, (), Stack>;
+pub(crate) type GYielder = Yielder<(), Switch>;
+
+/// Why a goroutine waits, in Go's words, for dumps and traces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum WaitReason {
+    None = 0,
+    Join,
+    Scope,
+    ChanReceive,
+    ChanSend,
+    Select,
+    SelectNoCases,
+    Sleep,
+    Io,
+    Mutex,
+    RwLockRead,
+    RwLockWrite,
+    Cond,
+    WaitGroup,
+    Semaphore,
+    Barrier,
+    Once,
+    Future,
+    Shutdown,
+}
+
+impl WaitReason {
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            WaitReason::None => "waiting",
+            WaitReason::Join => "join",
+            WaitReason::Scope => "scope",
+            WaitReason::ChanReceive => "chan receive",
+            WaitReason::ChanSend => "chan send",
+            WaitReason::Select => "select",
+            WaitReason::SelectNoCases => "select (no cases)",
+            WaitReason::Sleep => "sleep",
+            WaitReason::Io => "IO wait",
+            WaitReason::Mutex => "sync.Mutex.Lock",
+            WaitReason::RwLockRead => "sync.RWMutex.RLock",
+            WaitReason::RwLockWrite => "sync.RWMutex.Lock",
+            WaitReason::Cond => "sync.Cond.Wait",
+            WaitReason::WaitGroup => "sync.WaitGroup.Wait",
+            WaitReason::Semaphore => "semacquire",
+            WaitReason::Barrier => "barrier",
+            WaitReason::Once => "sync.Once",
+            WaitReason::Future => "future",
+            WaitReason::Shutdown => "shutdown",
+        }
+    }
+}
+
+/// The words of a goroutine that a switch touches: one cache line.
+#[repr(C, align(64))]
+pub(crate) struct G {
+    pub(crate) state: AtomicU32,
+    /// Arbiter between several possible wakers of one park (`sched::wait::Ticket`): generation and a
+    /// "claimed" bit.
+    pub(crate) claim: AtomicU32,
+    link: AtomicPtr<G>,
+    coro: UnsafeCell<MaybeUninit<Coro>>,
+    yielder: Cell<*const GYielder>,
+    /// The M this goroutine must go on on: it is preempted, locked to it, or blocks while unwinding.
+    /// A P that dequeues it gives itself to that M.
+    pub(crate) wired: AtomicPtr<M>,
+}
+
+/// How the payload of a goroutine is run and dropped; one per closure type.
+pub(crate) struct Vtable {
+    /// Moves the closure out of the payload, runs it and leaves the result in the payload. Never unwinds.
+    pub(crate) run: unsafe fn(&G),
+    /// Drops the closure of a goroutine that never started.
+    pub(crate) drop_closure: unsafe fn(&G),
+    /// Drops a result nobody took.
+    pub(crate) drop_result: unsafe fn(&G),
+}
+
+/// Bytes of closure, and of result, that need no allocation.
+pub(crate) const INLINE: usize = 40;
+
+/// The rest of a goroutine.
+#[repr(C)]
+pub(crate) struct Cold {
+    life: AtomicU64,
+    /// Who waits for DONE (a `sched::wait::Waiter`), valid once WAITER is set.
+    joiner: AtomicUsize,
+    id: Cell<u64>,
+    vtable: Cell<&'static Vtable>,
+    site: Cell<&'static Location<'static>>,
+    ext: AtomicPtr<Ext>,
+    reason: Cell<WaitReason>,
+    /// log2 class of the stack it starts on (`stack::Class`).
+    stack_class: Cell<u8>,
+    taken: Cell<bool>,
+    payload: UnsafeCell<[MaybeUninit<u64>; INLINE / 8]>,
+}
+
+/// What only some goroutines have; allocated in user context when first needed.
+#[derive(Default)]
+pub(crate) struct Ext {
+    pub(crate) name: Option<Box<str>>,
+    pub(crate) locals: crate::local::Locals,
+}
+
+const _: () = assert!(size_of::<G>() == 64 && size_of::<Cold>() <= 96);
+
+// SAFETY: every field is an atomic, or is written only by the party the tables above name, which the state
+// and life words hand over with release/acquire.
+unsafe impl Sync for G {}
+// SAFETY: as above. What the payload and the stack hold is `Send` by the bounds on spawning and by the
+// contract accepted at `Builder::build`.
+unsafe impl Send for G {}
+
+// SAFETY: `link` is one fixed word per header, and a goroutine is on at most one list (state table).
+unsafe impl Linked for G {
+    #[inline]
+    fn link(this: NonNull<Self>) -> *const AtomicPtr<Self> {
+        // SAFETY: headers stay mapped while their runtime lives; only the field's address is taken.
+        unsafe { &raw const (*this.as_ptr()).link }
+    }
+}
+
+/// What [`G::begin`] needs to know.
+pub(crate) struct Birth {
+    pub(crate) id: u64,
+    pub(crate) vtable: &'static Vtable,
+    pub(crate) site: &'static Location<'static>,
+    pub(crate) ext: *mut Ext,
+    pub(crate) stack_class: u8,
+}
+
+impl G {
+    #[inline]
+    pub(crate) fn ptr(&self) -> NonNull<G> {
+        NonNull::from(self)
+    }
+
+    /// Makes a header taken from the slab into a runnable goroutine with one handle.
+    ///
+    /// # Safety
+    /// The caller took the header from the slab and has written the closure into the payload.
+    #[inline]
+    pub(crate) unsafe fn begin(&self, birth: Birth) {
+        let cold = self.cold();
+        cold.id.set(birth.id);
+        cold.vtable.set(birth.vtable);
+        cold.site.set(birth.site);
+        cold.ext.store(birth.ext, Relaxed);
+        cold.reason.set(WaitReason::None);
+        cold.stack_class.set(birth.stack_class);
+        cold.taken.set(false);
+        cold.life.store(ONCPU | REF, Relaxed);
+        self.wired.store(ptr::null_mut(), Relaxed);
+        self.yielder.set(ptr::null());
+        // Published to others by the release of the queue it goes into.
+        self.state.store(RUNNABLE, Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn id(&self) -> u64 {
+        self.cold().id.get()
+    }
+
+    #[inline]
+    pub(crate) fn site(&self) -> &'static Location<'static> {
+        self.cold().site.get()
+    }
+
+    pub(crate) fn name(&self) -> Option<&str> {
+        // SAFETY: a handle or the goroutine itself asks, and I1 keeps `ext` until both are gone.
+        unsafe { self.cold().ext.load(Acquire).as_ref() }.and_then(|e| e.name.as_deref())
+    }
+
+    #[inline]
+    pub(crate) fn set_reason(&self, reason: WaitReason) {
+        self.cold().reason.set(reason);
+    }
+
+    pub(crate) fn stack_class(&self) -> u8 {
+        self.cold().stack_class.get()
+    }
+
+    /// The extension record, made on first use.
+    ///
+    /// # Safety
+    /// Only the goroutine itself calls this, in user context (it allocates), and keeps no reference
+    /// over a call that might call it again.
+    pub(crate) unsafe fn ext(&self) -> &mut Ext {
+        let mut ext = self.cold().ext.load(Acquire);
+        if ext.is_null() {
+            ext = Box::into_raw(Box::default());
+            self.cold().ext.store(ext, Release);
+        }
+        // SAFETY: not null, owned by this goroutine (contract).
+        unsafe { &mut *ext }
+    }
+
+    #[inline]
+    pub(crate) fn payload(&self) -> *mut u8 {
+        self.cold().payload.get().cast()
+    }
+
+    #[inline]
+    pub(crate) fn vtable(&self) -> &'static Vtable {
+        self.cold().vtable.get()
+    }
+
+    /// Has it got a stack, that is, has it ever been dispatched?
+    #[inline]
+    pub(crate) fn has_stack(&self) -> bool {
+        !self.yielder.get().is_null()
+    }
+
+    /// Gives the goroutine its stack; the next [`resume`](Self::resume) enters `entry` on it.
+    ///
+    /// # Safety
+    /// Called by the M that dispatches it, once in its life.
+    #[inline]
+    pub(crate) unsafe fn attach(&self, stack: Stack, entry: fn(&G)) {
+        let this = self as *const G;
+        // SAFETY: the closure borrows nothing but the header, which outlives the coroutine (it is
+        // finished or abandoned for ever, never dropped).
+        let coro = unsafe {
+            Coro::with_stack_unchecked(stack, move |yielder: &GYielder, ()| {
+                let g = &*this;
+                g.yielder.set(yielder);
+                entry(g);
+            })
+        };
+        // SAFETY: this M is the only one that touches the slot (state RUNNING).
+        unsafe { (*self.coro.get()).write(coro) };
+    }
+
+    /// Runs the goroutine until it switches off; `None` when it has ended.
+    ///
+    /// # Safety
+    /// Called by the M that dispatched it (state RUNNING), on the M's own stack, after `attach`.
+    #[inline]
+    pub(crate) unsafe fn resume(&self) -> Option<Switch> {
+        // SAFETY: attached (contract), and RUNNING gives this M exclusive use of the slot.
+        unsafe { (*self.coro.get()).assume_init_mut() }.resume(()).as_yield()
+    }
+
+    /// Switches from the goroutine to its M.
+    ///
+    /// Not inlined, so that no thread-local address is carried over the switch: the goroutine may
+    /// come back on another thread.
+    ///
+    /// # Safety
+    /// Called on this goroutine's own stack.
+    #[inline(never)]
+    pub(crate) unsafe fn suspend(&self, what: Switch) {
+        // SAFETY: set when the goroutine started; it lives at the root of the stack we stand on.
+        unsafe { (*self.yielder.get()).suspend(what) }
+    }
+
+    /// Takes the stack of a goroutine that has ended.
+    ///
+    /// # Safety
+    /// `resume` returned `None`.
+    #[inline]
+    pub(crate) unsafe fn detach(&self) -> Stack {
+        self.yielder.set(ptr::null());
+        // SAFETY: attached and completed, and read out exactly once.
+        unsafe { (*self.coro.get()).assume_init_read() }.into_stack()
+    }
+
+    /// The stack of a goroutine that has one; for the fault handler and dumps.
+    ///
+    /// # Safety
+    /// `has_stack()`, and the goroutine is current on the calling thread or kept from running.
+    pub(crate) unsafe fn stack_bounds(&self) -> (usize, usize) {
+        // SAFETY: attached (contract); `stack` is the first word of the packed handle and never changes
+        // while attached, so reading it beside the running coroutine is sound.
+        let stack: Stack = unsafe { ptr::read(self.coro.get().cast::<Stack>()) };
+        let bounds = (stack.slot_start(), stack.slot_end());
+        mem::forget(stack);
+        bounds
+    }
+
+    // ---- life: handles, result, the way back to the slab ----
+
+    #[inline]
+    pub(crate) fn add_ref(&self) {
+        self.cold().life.fetch_add(REF, Relaxed);
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        self.cold().life.load(Acquire) & DONE != 0
+    }
+
+    /// Registers who is to be woken at the end. False: it has ended already, nobody will be woken.
+    ///
+    /// Only the holder of the one `JoinHandle` calls this.
+    pub(crate) fn register_joiner(&self, waiter: usize) -> bool {
+        let cold = self.cold();
+        cold.joiner.store(waiter, Relaxed);
+        cold.life.fetch_or(WAITER, AcqRel) & DONE == 0
+    }
+
+    /// The goroutine has left its result in the payload. Returns who waits for it, if anybody.
+    /// In user context, on the goroutine's own stack.
+    #[inline]
+    pub(crate) fn finish(&self) -> Option<usize> {
+        let cold = self.cold();
+        let before = cold.life.fetch_or(DONE, AcqRel);
+        if before < REF {
+            // SAFETY: no handle was left when DONE was set, so this is the one party of I1.
+            unsafe { self.drop_leftovers() };
+        }
+        (before & WAITER != 0).then(|| cold.joiner.load(Relaxed))
+    }
+
+    /// Marks the result as moved out.
+    ///
+    /// # Safety
+    /// DONE was seen, and the caller, the only `JoinHandle`, has moved the result out of the payload.
+    pub(crate) unsafe fn result_taken(&self) {
+        self.cold().taken.set(true);
+    }
+
+    /// I1. SAFETY of callers: DONE is set and the caller is the party I1 names.
+    unsafe fn drop_leftovers(&self) {
+        let cold = self.cold();
+        if !cold.taken.replace(true) {
+            // SAFETY: the result is in the payload and, by I1, nobody else looks.
+            unsafe { (cold.vtable.get().drop_result)(self) };
+        }
+        let ext = cold.ext.swap(ptr::null_mut(), AcqRel);
+        if !ext.is_null() {
+            // SAFETY: made by `Box::into_raw`, and the swap gave it to us alone.
+            drop(unsafe { Box::from_raw(ext) });
+        }
+    }
+
+    /// The M has taken the stack and will not touch the header again. True: no handle is left and the
+    /// caller must return the header to the slab (I2).
+    #[inline]
+    pub(crate) fn leave_cpu(&self) -> bool {
+        self.state.store(DEAD, Relaxed);
+        self.cold().life.fetch_and(!ONCPU, AcqRel) < REF
+    }
+
+    /// Drops one handle, in user context. True: the caller must return the header to the slab (I2).
+    #[must_use]
+    pub(crate) fn drop_ref(&self) -> bool {
+        let life = &self.cold().life;
+        let mut old = life.load(Acquire);
+        loop {
+            if old & DONE != 0 && old < 2 * REF {
+                // The last handle of an ended goroutine: nobody can make another, so there is no hurry
+                // to let go. Clean first (I1), then see whether the M has left (I2).
+                // SAFETY: DONE is set and I1 names the last handle.
+                unsafe { self.drop_leftovers() };
+                return life.fetch_sub(REF, AcqRel) & ONCPU == 0;
+            }
+            // Not a plain subtraction: DONE may be set between the look and the step, and then the
+            // cleaning would be nobody's.
+            match life.compare_exchange_weak(old, old - REF, AcqRel, Acquire) {
+                Ok(_) => return false,
+                Err(now) => old = now,
+            }
+        }
+    }
+}
