@@ -18,6 +18,7 @@
 //! `RUSTFLAGS="--cfg loom" cargo test -p runnext-core --release --lib loom`.
 
 pub mod list;
+pub mod next;
 #[forbid(unsafe_code)]
 pub mod rng;
 pub mod runq;

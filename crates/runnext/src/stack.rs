@@ -63,7 +63,8 @@ impl Stack {
         Stack(NonZeroUsize::new(base | class as usize).expect("a slot ends above zero"))
     }
 
-    fn class(&self) -> u8 {
+    #[inline]
+    pub(crate) fn class(&self) -> u8 {
         (self.0.get() & 15) as u8
     }
 

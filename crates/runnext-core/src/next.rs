@@ -1,0 +1,164 @@
+//! What runs next on a P: the decision, without the doing.
+//!
+//! The worker loop shows a [`View`] of its P, gets a [`Pick`], and carries it out; a simulator does the same
+//! with made-up views. Nothing here reads a clock, rolls a die or touches a queue.
+//!
+//! # The rules
+//! In order, first that applies:
+//!
+//! 1. Every [`FAIRNESS`]th dispatch takes one from the global queue, if there is one there.
+//! 2. `runnext`, which inherits the running slice, unless the chain of such hand-offs has used up what it
+//!    may take from the others.
+//! 3. The head of the local queue.
+//! 4. A batch from the global queue.
+//! 5. Nothing here: search elsewhere ([`Search`]).
+//!
+//! # When a chain ends
+//! A goroutine that wakes another and blocks passes its slice on through `runnext`, and the two could keep
+//! the P for ever. A chain ends, if anybody else waits on this P, when the slice it shares is used up or
+//! after [`CHAIN`] hand-offs. The occupant of `runnext` then goes to the tail of the local queue like
+//! everybody else, and the global queue is looked at first if the slice was used up: an expired slice is not inherited.
+//! Counting as well as timing is what bounds the wait of a bystander to microseconds while the members of
+//! the chain are light, without a clock per switch.
+
+/// Every how many dispatches the global queue is served first (Go's figure; a prime, so that it does not beat
+/// with periodic programs).
+pub const FAIRNESS: u32 = 61;
+
+/// Hand-offs through `runnext` in a row while others wait. Larger values batch message passing better, smaller
+/// ones make bystanders wait less; `bench yield_beside` and `bench pingpong` show that from 16 up the
+/// price of the former is within noise.
+pub const CHAIN: u32 = 64;
+
+/// The most taken from the global queue at once: half a local queue.
+pub const BATCH: usize = 128;
+
+/// What the decision sees of one P.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct View {
+    /// Dispatches on this P so far.
+    pub tick: u32,
+    /// `runnext` is occupied.
+    pub next: bool,
+    /// The local queue has something.
+    pub local: bool,
+    /// How many are in the global queue.
+    pub global: usize,
+    /// Ps that share the global queue.
+    pub procs: usize,
+    /// Hand-offs through `runnext` since something else ran here.
+    pub chain: u32,
+    /// The running slice is used up.
+    pub expired: bool,
+}
+
+/// What to do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pick {
+    /// Run `runnext` on the running slice.
+    Next,
+    /// Run `runnext` on a slice of its own: its chain is over, but nobody else waits.
+    NextFresh,
+    /// Run the head of the local queue.
+    Local,
+    /// Move `runnext` to the tail of the local queue, then decide again: its chain is over and others wait.
+    Kick,
+    /// Take this many from the global queue: run the first, keep the rest in the local queue.
+    Global(usize),
+    /// Nothing on this P: search.
+    Search,
+}
+
+/// Decides. See the [module](self) for the rules.
+#[inline]
+pub fn pick(view: &View) -> Pick {
+    if view.global > 0 && (view.tick % FAIRNESS == 0 || (view.expired && !view.local)) {
+        return Pick::Global(1);
+    }
+    if view.next {
+        return if view.chain < CHAIN && !view.expired {
+            Pick::Next
+        } else if view.local || view.global > 0 {
+            Pick::Kick
+        } else {
+            Pick::NextFresh
+        };
+    }
+    if view.local {
+        return Pick::Local;
+    }
+    match view.global {
+        0 => Pick::Search,
+        n => Pick::Global(batch(n, view.procs)),
+    }
+}
+
+/// A P's fair part of a global queue of `len`.
+#[inline]
+pub fn batch(len: usize, procs: usize) -> usize {
+    (len / procs.max(1) + 1).min(len).min(BATCH)
+}
+
+/// Whether one more thread may go looking for work: at most half as many search as work.
+#[inline]
+pub fn may_spin(spinning: usize, idle: usize, procs: usize) -> bool {
+    2 * spinning < procs.saturating_sub(idle)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EMPTY: View =
+        View { tick: 1, next: false, local: false, global: 0, procs: 2, chain: 0, expired: false };
+
+    #[test]
+    fn the_rules_as_a_table() {
+        let table = [
+            ("nothing", EMPTY, Pick::Search),
+            ("next first", View { next: true, local: true, global: 9, ..EMPTY }, Pick::Next),
+            ("then local", View { local: true, global: 9, ..EMPTY }, Pick::Local),
+            ("then a batch", View { global: 9, ..EMPTY }, Pick::Global(5)),
+            ("the 61st", View { tick: 61, next: true, local: true, global: 9, ..EMPTY }, Pick::Global(1)),
+            ("the 61st, none there", View { tick: 61, next: true, ..EMPTY }, Pick::Next),
+            ("long chain, local waits", View { next: true, local: true, chain: CHAIN, ..EMPTY }, Pick::Kick),
+            ("long chain, global waits", View { next: true, global: 1, chain: CHAIN, ..EMPTY }, Pick::Kick),
+            ("long chain, alone", View { next: true, chain: CHAIN, ..EMPTY }, Pick::NextFresh),
+            ("one short of it", View { next: true, local: true, chain: CHAIN - 1, ..EMPTY }, Pick::Next),
+            ("expired, local waits", View { next: true, local: true, expired: true, ..EMPTY }, Pick::Kick),
+            ("expired, global waits", View { next: true, global: 3, expired: true, ..EMPTY }, Pick::Global(1)),
+            ("expired, alone", View { next: true, expired: true, ..EMPTY }, Pick::NextFresh),
+        ];
+        for (name, view, want) in table {
+            assert_eq!(pick(&view), want, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_batch_is_a_fair_part_and_never_nothing() {
+        for procs in 0..=64 {
+            for len in 1..1000 {
+                let n = batch(len, procs);
+                assert!((1..=BATCH.min(len)).contains(&n), "{n} of {len} for {procs}");
+            }
+        }
+        assert_eq!(batch(1000, 1), BATCH);
+        assert_eq!(batch(10, 4), 3);
+    }
+
+    #[test]
+    fn after_a_kick_the_others_run() {
+        // Whatever the view, a kick is never answered by a kick: the caller then has `next` empty.
+        let after = View { next: false, local: true, chain: CHAIN, expired: true, ..EMPTY };
+        assert_eq!(pick(&after), Pick::Local);
+    }
+
+    #[test]
+    fn half_as_many_search_as_work() {
+        assert!(may_spin(0, 0, 1));
+        assert!(!may_spin(1, 0, 1));
+        assert!(may_spin(0, 1, 2));
+        assert!(!may_spin(0, 2, 2));
+        assert!(may_spin(1, 0, 4) && !may_spin(2, 0, 4));
+    }
+}

@@ -1,0 +1,202 @@
+//! M: an OS thread that runs goroutines.
+//!
+//! # The state word
+//! `word` says what the thread is doing and so who may take its P away. Its low two bits are the state,
+//! the rest a number that grows with each return to user code, so that an observer who looked at a word can
+//! later change exactly that word or nothing.
+//!
+//! | state | meaning                                           | owns a P | who may leave it, to what                        |
+//! |-------|---------------------------------------------------|----------|--------------------------------------------------|
+//! | RT    | inside the runtime                                | yes      | itself → USER, BLK, NOP                          |
+//! | USER  | runs goroutine code                               | yes      | itself → RT; a robber → NOP                      |
+//! | BLK   | in a declared blocking section                    | yes      | itself → RT, USER; a robber → NOP                |
+//! | NOP   | has no P: robbed, parked, idle or starting        | no       | itself, once it was handed a P → RT              |
+//!
+//! Every runtime call begins with the CAS USER→RT and ends with a store of USER (`sched::call`). In RT the
+//! thread is neither robbed nor preempted, so it may hold the runtime's locks and use its P's queues.
+//! Robbing is the CAS USER→NOP by somebody else; the thread finds out at its next call.
+//!
+//! # Waiting for a P
+//! A thread without a P sleeps on `wake`. Whoever gives it one writes `handed`, sets `wake` and wakes it:
+//! the only way a P reaches a sleeping thread.
+//!
+//! # Thread-locals
+//! The address of the current M is the one thread-local of the scheduler. It is read through a function that is
+//! never inlined, and again after each switch: the compiler would otherwise keep the old thread's address.
+
+use std::cell::{Cell, UnsafeCell};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
+
+use runnext_sys::futex;
+
+use crate::g::G;
+use crate::p::P;
+use crate::sched::Shared;
+
+pub(crate) const NOP: u64 = 0;
+pub(crate) const RT: u64 = 1;
+pub(crate) const USER: u64 = 2;
+pub(crate) const BLK: u64 = 3;
+pub(crate) const STATE: u64 = 3;
+/// Added to the word with each return to user code.
+const TURN: u64 = 4;
+
+#[repr(align(128))]
+pub(crate) struct M {
+    pub(crate) word: AtomicU64,
+    /// Somebody wants this thread to give way; looked at on the way out of each runtime call.
+    pub(crate) asked: AtomicBool,
+    /// The P it owns, by the table above. Written by the thread itself in RT.
+    p: AtomicPtr<P>,
+    /// The goroutine it runs, or that is parked together with it.
+    g: AtomicPtr<G>,
+    /// Where runtime calls return to: USER, or BLK inside `blocking`.
+    pub(crate) home: Cell<u64>,
+    /// How often `lock_os_thread` guards are alive.
+    pub(crate) locks: Cell<u32>,
+    pub(crate) spinning: Cell<bool>,
+    /// The slice (of its P) the CPU timer last fired in.
+    pub(crate) timer_slice: Cell<u32>,
+
+    handed: AtomicPtr<P>,
+    wake: AtomicU32,
+    /// Link in the stack of idle Ms.
+    pub(crate) next_idle: Cell<*const M>,
+    pub(crate) shared: *const Shared,
+    pub(crate) id: u32,
+    pub(crate) tid: AtomicI32,
+    /// The thread must end instead of running anything else.
+    pub(crate) ends: Cell<bool>,
+    pub(crate) events: UnsafeCell<Option<runnext_sys::poll::Events>>,
+}
+
+// SAFETY: `Cell`s are used by the M's own thread only, or under the idle lock (`next_idle`); the rest is atomic.
+unsafe impl Sync for M {}
+// SAFETY: as above; the thread that creates an M hands it over before it starts.
+unsafe impl Send for M {}
+
+thread_local! {
+    static CURRENT: Cell<*const M> = const { Cell::new(ptr::null()) };
+}
+
+/// The M of the calling thread, if it is one.
+///
+/// The reference is good until the caller switches goroutines: then ask again.
+#[inline(never)]
+pub(crate) fn current() -> Option<&'static M> {
+    // SAFETY: set by `M::install` for as long as the thread is that M, which outlives its thread.
+    unsafe { CURRENT.get().as_ref() }
+}
+
+impl M {
+    pub(crate) fn new(id: u32, shared: *const Shared) -> M {
+        M {
+            word: AtomicU64::new(NOP),
+            asked: AtomicBool::new(false),
+            p: AtomicPtr::new(ptr::null_mut()),
+            g: AtomicPtr::new(ptr::null_mut()),
+            home: Cell::new(USER),
+            locks: Cell::new(0),
+            spinning: Cell::new(false),
+            timer_slice: Cell::new(0),
+            handed: AtomicPtr::new(ptr::null_mut()),
+            wake: AtomicU32::new(0),
+            next_idle: Cell::new(ptr::null()),
+            shared,
+            id,
+            tid: AtomicI32::new(0),
+            ends: Cell::new(false),
+            events: UnsafeCell::new(None),
+        }
+    }
+
+    /// Makes the calling thread this M.
+    pub(crate) fn install(&self) {
+        self.tid.store(runnext_sys::thread::tid(), Relaxed);
+        CURRENT.set(self);
+    }
+
+    /// The calling thread stops being an M.
+    pub(crate) fn uninstall(&self) {
+        CURRENT.set(ptr::null());
+    }
+
+    #[inline]
+    pub(crate) fn shared(&self) -> &Shared {
+        // SAFETY: the runtime outlives its threads.
+        unsafe { &*self.shared }
+    }
+
+    #[inline]
+    pub(crate) fn state(&self) -> u64 {
+        self.word.load(Relaxed) & STATE
+    }
+
+    /// Enters RT from `word`'s state. False: the P was taken away meanwhile (or the state was not one that calls).
+    #[inline]
+    pub(crate) fn try_enter(&self) -> bool {
+        let word = self.word.load(Relaxed);
+        word & STATE >= USER
+            && self.word.compare_exchange(word, word & !STATE | RT, Acquire, Relaxed).is_ok()
+    }
+
+    /// Leaves RT for user code.
+    #[inline]
+    pub(crate) fn leave(&self) {
+        let word = self.word.load(Relaxed);
+        debug_assert_eq!(word & STATE, RT);
+        self.word.store((word + TURN) & !STATE | self.home.get(), Release);
+    }
+
+    /// The thread takes possession of a P it was given, or gives its own up (null).
+    #[inline]
+    pub(crate) fn set_p(&self, p: *const P) {
+        self.p.store(p.cast_mut(), Relaxed);
+        let word = self.word.load(Relaxed);
+        let state = if p.is_null() { NOP } else { RT };
+        self.word.store(word & !STATE | state, Release);
+    }
+
+    /// The P this thread owns. In RT only.
+    #[inline]
+    pub(crate) fn p(&self) -> &P {
+        debug_assert_eq!(self.state(), RT);
+        // SAFETY: in RT the thread owns its P, and Ps live as long as the runtime.
+        unsafe { &*self.p.load(Relaxed) }
+    }
+
+    #[inline]
+    pub(crate) fn p_ptr(&self) -> *const P {
+        self.p.load(Relaxed)
+    }
+
+    /// The goroutine on this thread.
+    #[inline]
+    pub(crate) fn g(&self) -> Option<&G> {
+        // SAFETY: headers are type-stable while the runtime lives.
+        unsafe { self.g.load(Relaxed).as_ref() }
+    }
+
+    #[inline]
+    pub(crate) fn set_g(&self, g: *const G) {
+        self.g.store(g.cast_mut(), Relaxed);
+    }
+
+    /// Gives a P to this thread, which sleeps or is about to, and wakes it. Null sends it away (shutdown).
+    pub(crate) fn hand(&self, p: *const P) {
+        self.handed.store(p.cast_mut(), Relaxed);
+        let wake = &raw const self.wake;
+        self.wake.store(1, Release);
+        futex::wake_one(wake);
+    }
+
+    /// Sleeps until a P is handed over. Async-signal-safe.
+    pub(crate) fn wait_for_p(&self) -> *const P {
+        while self.wake.load(Acquire) == 0 {
+            futex::wait(&self.wake, 0);
+        }
+        self.wake.store(0, Relaxed);
+        self.handed.load(Relaxed)
+    }
+}

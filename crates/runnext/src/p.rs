@@ -1,0 +1,219 @@
+//! P: the right to run goroutine code, and what belongs to it.
+//!
+//! Everything in a P except the queue's thief side is used only by the M that owns it (RT or USER state;
+//! see `m`), so it needs no locks. Counters are plain words that only the owner writes and anybody reads.
+//!
+//! | word    | grows                                                     | read by                          |
+//! |---------|-----------------------------------------------------------|----------------------------------|
+//! | tick    | with each dispatch                                        | the 1/61 rule                    |
+//! | slice   | with each dispatch that does not inherit its slice        | CPU timer, monitor: "still the same?" |
+//! | chain   | hand-offs through `runnext` since; reset otherwise        | the decision                     |
+
+use std::cell::{Cell, UnsafeCell};
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
+
+use runnext_core::list::List;
+use runnext_core::next::View;
+use runnext_core::rng::Dice;
+use runnext_core::runq::RunQueue;
+
+use crate::g::{G, slab};
+use crate::m::M;
+use crate::sched::Shared;
+use crate::stack::{self, Stack};
+
+/// Goroutine ids a P takes at once (Go's figure).
+const IDS: u64 = 16;
+
+#[repr(align(128))]
+pub(crate) struct P {
+    pub(crate) id: usize,
+    pub(crate) runq: RunQueue<G>,
+    pub(crate) tick: AtomicU32,
+    pub(crate) slice: AtomicU32,
+    chain: Cell<u32>,
+    /// The running slice is used up: set by the CPU timer or the monitor, cleared by the next fresh slice.
+    pub(crate) expired: AtomicBool,
+    /// On the idle list.
+    pub(crate) idle: AtomicBool,
+    pub(crate) next_idle: Cell<*const P>,
+    /// The M that owns it, for observers.
+    pub(crate) m: AtomicPtr<M>,
+    own: UnsafeCell<Own>,
+    pub(crate) stats: Stats,
+}
+
+/// What the owner alone touches.
+pub(crate) struct Own {
+    pub(crate) dice: Dice,
+    free: List<G>,
+    stacks: stack::Cache,
+    next_id: u64,
+    ids_left: u64,
+}
+
+/// Written by the owner, read by anybody.
+#[derive(Default)]
+pub(crate) struct Stats {
+    /// Goroutines born here less goroutines that ended here.
+    pub(crate) live: AtomicI64,
+    pub(crate) created: AtomicU64,
+    pub(crate) dispatched: AtomicU64,
+    pub(crate) runnext_hits: AtomicU64,
+    pub(crate) steals: AtomicU64,
+    pub(crate) stolen: AtomicU64,
+}
+
+/// Adds to a counter that only the caller writes.
+#[inline]
+pub(crate) fn bump(counter: &AtomicU64) {
+    counter.store(counter.load(Relaxed) + 1, Relaxed);
+}
+
+#[inline]
+pub(crate) fn adjust(counter: &AtomicI64, by: i64) {
+    counter.store(counter.load(Relaxed) + by, Relaxed);
+}
+
+// SAFETY: `Cell`s and `own` are used by the owner only, `next_idle` under the idle lock; ownership passes with
+// release/acquire edges (`M::hand`, the idle lock, the state word).
+unsafe impl Sync for P {}
+// SAFETY: as above.
+unsafe impl Send for P {}
+
+impl P {
+    pub(crate) fn new(id: usize, seed: u64) -> P {
+        P {
+            id,
+            runq: RunQueue::new(),
+            tick: AtomicU32::new(0),
+            slice: AtomicU32::new(1),
+            chain: Cell::new(0),
+            expired: AtomicBool::new(false),
+            idle: AtomicBool::new(false),
+            next_idle: Cell::new(ptr::null()),
+            m: AtomicPtr::new(ptr::null_mut()),
+            own: UnsafeCell::new(Own {
+                dice: Dice::new(seed),
+                free: List::new(),
+                stacks: stack::Cache::new(),
+                next_id: 0,
+                ids_left: 0,
+            }),
+            stats: Stats::default(),
+        }
+    }
+
+    /// # Safety
+    /// The caller owns this P (is its M, in RT), and drops the reference before it calls anything that asks again.
+    #[inline]
+    #[allow(clippy::mut_from_ref)] // exclusive by the contract
+    pub(crate) unsafe fn own(&self) -> &mut Own {
+        // SAFETY: the caller's promise.
+        unsafe { &mut *self.own.get() }
+    }
+
+    /// What the decision sees.
+    #[inline]
+    pub(crate) fn view(&self, global: usize, procs: usize) -> View {
+        View {
+            tick: self.tick.load(Relaxed),
+            next: self.runq.has_next(),
+            local: self.runq.len() > 0,
+            global,
+            procs,
+            chain: self.chain.get(),
+            expired: self.expired.load(Relaxed),
+        }
+    }
+
+    /// A dispatch on a slice of its own.
+    #[inline]
+    pub(crate) fn fresh_slice(&self) {
+        self.tick.store(self.tick.load(Relaxed).wrapping_add(1), Relaxed);
+        self.slice.store(self.slice.load(Relaxed).wrapping_add(1), Relaxed);
+        self.chain.set(0);
+        if self.expired.load(Relaxed) {
+            self.expired.store(false, Relaxed);
+        }
+    }
+
+    /// A dispatch that goes on with the running slice.
+    #[inline]
+    pub(crate) fn inherit_slice(&self) {
+        self.tick.store(self.tick.load(Relaxed).wrapping_add(1), Relaxed);
+        self.chain.set(self.chain.get() + 1);
+        bump(&self.stats.runnext_hits);
+    }
+
+    pub(crate) fn has_work(&self) -> bool {
+        !self.runq.is_empty()
+    }
+}
+
+impl Own {
+    /// A free header.
+    #[inline]
+    pub(crate) fn alloc_g(&mut self, shared: &Shared) -> std::io::Result<NonNull<G>> {
+        if self.free.is_empty() {
+            self.free = shared.slab.alloc(slab::BATCH, (&raw const *shared).cast())?;
+        }
+        Ok(self.free.pop_front().expect("the slab gives at least one"))
+    }
+
+    /// Takes a header back; nobody holds it any more.
+    #[inline]
+    pub(crate) fn free_g(&mut self, g: NonNull<G>, shared: &Shared) {
+        // SAFETY: it is in no list: the last holder gives it (g, I2). In front: it is warm.
+        unsafe { self.free.push_front(g) };
+        if self.free.len() > slab::LOCAL_MAX {
+            self.spill_free(shared);
+        }
+    }
+
+    #[cold]
+    fn spill_free(&mut self, shared: &Shared) {
+        let keep = self.free.take(slab::BATCH);
+        let spill = std::mem::replace(&mut self.free, keep);
+        let last = shared.slab.free(spill);
+        debug_assert!(!last, "a runtime with a running P is not orphaned");
+    }
+
+    #[inline]
+    pub(crate) fn next_id(&mut self, shared: &Shared) -> u64 {
+        if self.ids_left == 0 {
+            self.next_id = shared.next_id.fetch_add(IDS, Relaxed);
+            self.ids_left = IDS;
+        }
+        self.ids_left -= 1;
+        self.next_id += 1;
+        self.next_id - 1
+    }
+
+    #[inline]
+    pub(crate) fn take_stack(&mut self, class: u8, shared: &Shared) -> std::io::Result<Stack> {
+        if class == shared.config.stack_class
+            && let Some(stack) = self.stacks.take()
+        {
+            return Ok(stack);
+        }
+        shared.stacks.take(class)
+    }
+
+    #[inline]
+    pub(crate) fn give_stack(&mut self, stack: Stack, shared: &Shared) {
+        if stack.class() == shared.config.stack_class {
+            self.stacks.give(stack, &shared.stacks);
+        } else {
+            shared.stacks.give(stack);
+        }
+    }
+
+    /// Everything the P kept for itself goes back: it is about to stand idle for long, or for ever.
+    pub(crate) fn give_all_back(&mut self, shared: &Shared) -> List<G> {
+        let n = self.stacks.len();
+        self.stacks.spill(&shared.stacks, n);
+        self.free.take(usize::MAX)
+    }
+}
