@@ -201,6 +201,16 @@ impl Region {
         std::mem::forget(self);
     }
 
+    /// The opposite of [`leak`](Self::leak): owns the mapping again, or a part of it. Dropping it unmaps that range.
+    ///
+    /// # Safety
+    /// The range is made of whole pages that came from [`reserve`](Self::reserve) and were leaked. Of all regions that
+    /// cover a page, at most one is ever dropped, and not while anybody uses the memory.
+    pub unsafe fn from_raw(base: *mut u8, len: usize) -> Region {
+        let base = NonNull::new(base).expect("a region never starts at address zero");
+        Region { base, len }
+    }
+
     fn assert_pages(&self, offset: usize, len: usize) {
         let page = page_size();
         assert!(

@@ -1,1 +1,29 @@
 //! Goroutines for Rust.
+
+#![warn(missing_debug_implementations)]
+
+// The attributes' expansion names the crate from outside.
+extern crate self as runnext;
+
+mod config;
+mod fatal;
+mod g;
+pub mod goroutine;
+mod local;
+mod lock;
+mod m;
+mod overflow;
+mod p;
+mod runtime;
+mod sched;
+mod scope;
+mod stack;
+
+pub use goroutine::{
+    Goroutine, JoinHandle, OsThreadGuard, checkpoint, current, go, lock_os_thread, num_goroutines, procs,
+    set_procs, yield_now,
+};
+pub use local::LocalKey;
+pub use runnext_macros::{main, test};
+pub use runtime::{__private, Builder, Runtime, Shutdown};
+pub use scope::{Scope, ScopedJoinHandle, scope};

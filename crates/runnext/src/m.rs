@@ -24,7 +24,7 @@
 //! The address of the current M is the one thread-local of the scheduler. It is read through a function that is
 //! never inlined, and again after each switch: the compiler would otherwise keep the old thread's address.
 
-use std::cell::{Cell, UnsafeCell};
+use std::cell::Cell;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 
@@ -66,9 +66,6 @@ pub(crate) struct M {
     pub(crate) shared: *const Shared,
     pub(crate) id: u32,
     pub(crate) tid: AtomicI32,
-    /// The thread must end instead of running anything else.
-    pub(crate) ends: Cell<bool>,
-    pub(crate) events: UnsafeCell<Option<runnext_sys::poll::Events>>,
 }
 
 // SAFETY: `Cell`s are used by the M's own thread only, or under the idle lock (`next_idle`); the rest is atomic.
@@ -106,8 +103,6 @@ impl M {
             shared,
             id,
             tid: AtomicI32::new(0),
-            ends: Cell::new(false),
-            events: UnsafeCell::new(None),
         }
     }
 
@@ -124,6 +119,13 @@ impl M {
 
     #[inline]
     pub(crate) fn shared(&self) -> &Shared {
+        // SAFETY: the runtime outlives its threads.
+        unsafe { &*self.shared }
+    }
+
+    /// As [`shared`](Self::shared), for code that runs on this thread and so cannot outlive the runtime.
+    #[inline]
+    pub(crate) fn shared_static(&'static self) -> &'static Shared {
         // SAFETY: the runtime outlives its threads.
         unsafe { &*self.shared }
     }

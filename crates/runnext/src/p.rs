@@ -38,6 +38,8 @@ pub(crate) struct P {
     /// On the idle list.
     pub(crate) idle: AtomicBool,
     pub(crate) next_idle: Cell<*const P>,
+    /// Beyond the number of Ps and in nobody's hands; changed under the idle lock.
+    pub(crate) retired: AtomicBool,
     /// The M that owns it, for observers.
     pub(crate) m: AtomicPtr<M>,
     own: UnsafeCell<Own>,
@@ -93,6 +95,7 @@ impl P {
             expired: AtomicBool::new(false),
             idle: AtomicBool::new(false),
             next_idle: Cell::new(ptr::null()),
+            retired: AtomicBool::new(true),
             m: AtomicPtr::new(ptr::null_mut()),
             own: UnsafeCell::new(Own {
                 dice: Dice::new(seed),

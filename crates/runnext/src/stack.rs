@@ -28,6 +28,7 @@
 //! page to the goroutine, or a parked one costs two pages.
 
 use std::io;
+use std::mem::ManuallyDrop;
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::*};
 
@@ -328,8 +329,7 @@ impl Stacks {
                  needs two of the process's memory mappings; raise vm.max_map_count, or use a newer kernel",
             ));
         }
-        // SAFETY: the range is the low end of a slot that nobody has been given yet.
-        unsafe { map::guard_range(self.guard, start as *mut u8, guard_size()) }
+        slot_region(start, MIN_SIZE).guard(self.guard, 0, guard_size())
     }
 
     /// Returns memory of stacks that have not been needed since the last call. By the monitor.
@@ -349,15 +349,20 @@ impl Stacks {
                 }) else {
                     break;
                 };
-                let start = stack.slot_start() + guard_size();
-                // SAFETY: the slot is free and in our hands; the guard is left alone.
-                unsafe { map::discard_range(start as *mut u8, stack.slot_end() - start) };
+                slot_region(stack.slot_start(), stack.size())
+                    .discard(guard_size(), stack.size() - guard_size());
                 let mut inner = c.lock();
                 let slot = inner.slot_of(&stack);
                 inner.push_cold(slot);
             }
         }
     }
+}
+
+/// A part of a chunk, as a region to give advice on; it never unmaps.
+fn slot_region(start: usize, len: usize) -> ManuallyDrop<Region> {
+    // SAFETY: part of a chunk that lives as long as the `Stacks`; not dropped.
+    ManuallyDrop::new(unsafe { Region::from_raw(start as *mut u8, len) })
 }
 
 impl ClassInner {
@@ -413,8 +418,8 @@ impl Drop for Stacks {
             let Some(tables) = c.lock().tables.take() else { continue };
             for chunk in 0..tables.chunks {
                 let start = tables.slot_start(chunk * per_chunk(size), size);
-                // SAFETY: mapped by `carve` with this length, and no goroutine of the runtime is left.
-                unsafe { map::unmap(start as *mut u8, chunk_len(size)) };
+                // SAFETY: mapped and leaked by `carve` with this length; no goroutine of the runtime is left.
+                drop(unsafe { Region::from_raw(start as *mut u8, chunk_len(size)) });
             }
         }
     }

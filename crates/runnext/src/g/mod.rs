@@ -42,6 +42,7 @@
 
 pub(crate) mod slab;
 
+use std::any::Any;
 use std::cell::{Cell, UnsafeCell};
 use std::mem::{self, MaybeUninit};
 use std::panic::Location;
@@ -144,12 +145,22 @@ pub(crate) struct G {
     pub(crate) wired: AtomicPtr<M>,
 }
 
+/// What is left to do once a goroutine has ended and its result is delivered.
+pub(crate) struct After {
+    pub(crate) call: Option<unsafe fn(*const ())>,
+    pub(crate) with: *const (),
+}
+
+impl After {
+    pub(crate) const NOTHING: After = After { call: None, with: ptr::null() };
+}
+
 /// How the payload of a goroutine is run and dropped; one per closure type.
 pub(crate) struct Vtable {
     /// Moves the closure out of the payload, runs it and leaves the result in the payload. Never unwinds.
-    pub(crate) run: unsafe fn(&G),
-    /// Drops the closure of a goroutine that never started.
-    pub(crate) drop_closure: unsafe fn(&G),
+    pub(crate) run: unsafe fn(&G) -> After,
+    /// Drops the closure of a goroutine that cannot start and leaves this error as its result.
+    pub(crate) fail: unsafe fn(&G, Box<dyn Any + Send>) -> After,
     /// Drops a result nobody took.
     pub(crate) drop_result: unsafe fn(&G),
 }
@@ -250,6 +261,10 @@ impl G {
         unsafe { self.cold().ext.load(Acquire).as_ref() }.and_then(|e| e.name.as_deref())
     }
 
+    pub(crate) fn has_ext(&self) -> bool {
+        !self.cold().ext.load(Relaxed).is_null()
+    }
+
     #[inline]
     pub(crate) fn set_reason(&self, reason: WaitReason) {
         self.cold().reason.set(reason);
@@ -264,6 +279,7 @@ impl G {
     /// # Safety
     /// Only the goroutine itself calls this, in user context (it allocates), and keeps no reference
     /// over a call that might call it again.
+    #[allow(clippy::mut_from_ref)] // exclusive by the contract
     pub(crate) unsafe fn ext(&self) -> &mut Ext {
         let mut ext = self.cold().ext.load(Acquire);
         if ext.is_null() {
@@ -272,6 +288,17 @@ impl G {
         }
         // SAFETY: not null, owned by this goroutine (contract).
         unsafe { &mut *ext }
+    }
+
+    /// Ties the goroutine to an M: it goes on there and nowhere else.
+    #[inline]
+    pub(crate) fn wire(&self, m: &M) {
+        self.wired.store(ptr::from_ref(m).cast_mut(), Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn unwire(&self) {
+        self.wired.store(ptr::null_mut(), Relaxed);
     }
 
     #[inline]

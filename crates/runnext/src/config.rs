@@ -1,0 +1,113 @@
+//! Settings from the environment: `RUNNEXT_…` variables and the `RUNNEXT_DEBUG` list.
+//!
+//! A bad value never stops a program: it is reported on stderr, once per runtime built, and ignored.
+
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+use std::io;
+
+/// `RUNNEXT_DEBUG=name=value,name=value`, after Go's GODEBUG.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Debug {
+    /// Put goroutines in random places and take them from random ones.
+    pub(crate) chaos: bool,
+    pub(crate) async_preempt_off: bool,
+    /// Guard stacks as kernels before 6.13 have to.
+    pub(crate) mprotect_guards: bool,
+    /// Seed of all scheduling dice.
+    pub(crate) seed: u64,
+}
+
+impl Debug {
+    pub(crate) fn from_env() -> Debug {
+        let text = std::env::var("RUNNEXT_DEBUG").unwrap_or_default();
+        let (debug, complaints) = Debug::parse(&text, RandomState::new().build_hasher().finish());
+        for complaint in complaints {
+            eprintln!("runnext: RUNNEXT_DEBUG: {complaint}");
+        }
+        debug
+    }
+
+    fn parse(text: &str, seed: u64) -> (Debug, Vec<String>) {
+        let mut debug = Debug { chaos: false, async_preempt_off: false, mprotect_guards: false, seed };
+        let mut complaints = Vec::new();
+        for item in text.split(',').map(str::trim).filter(|item| !item.is_empty()) {
+            let (name, value) = item.split_once('=').unwrap_or((item, "1"));
+            let Ok(number) = value.trim().parse::<u64>() else {
+                complaints.push(format!("ignored '{item}': the value of {name} must be a number"));
+                continue;
+            };
+            match name.trim() {
+                "chaos" => debug.chaos = number != 0,
+                "asyncpreemptoff" => debug.async_preempt_off = number != 0,
+                "mprotectguards" => debug.mprotect_guards = number != 0,
+                "seed" => debug.seed = number,
+                _ => complaints.push(format!(
+                    "ignored '{item}': known are asyncpreemptoff, chaos, mprotectguards, seed"
+                )),
+            }
+        }
+        (debug, complaints)
+    }
+}
+
+/// A whole number from the environment.
+pub(crate) fn number(name: &str) -> Option<usize> {
+    let text = std::env::var(name).ok()?;
+    let number = text.trim().parse().ok();
+    if number.is_none() {
+        eprintln!("runnext: ignored {name}={text}: it must be a whole number");
+    }
+    number
+}
+
+/// A yes or no from the environment.
+pub(crate) fn switch(name: &str) -> Option<bool> {
+    let text = std::env::var(name).ok()?;
+    match text.trim() {
+        "1" | "true" | "on" => Some(true),
+        "0" | "false" | "off" => Some(false),
+        _ => {
+            eprintln!("runnext: ignored {name}={text}: it must be 1 or 0");
+            None
+        }
+    }
+}
+
+/// Refuses a setting out of range, with the range.
+pub(crate) fn in_range(what: &str, value: usize, least: usize, most: usize) -> io::Result<()> {
+    if (least..=most).contains(&value) {
+        return Ok(());
+    }
+    Err(io::Error::new(
+        io::ErrorKind::InvalidInput,
+        format!("{what} must be from {least} to {most}, not {value}"),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_known_is_set_and_the_rest_reported() {
+        let (debug, complaints) = Debug::parse("chaos=1, seed=7,asyncpreemptoff=0,bogus=1,chaos=x,", 3);
+        assert!(debug.chaos && !debug.async_preempt_off && debug.seed == 7);
+        assert_eq!(complaints.len(), 2, "{complaints:?}");
+        assert!(complaints[0].contains("bogus") && complaints[1].contains("chaos=x"));
+    }
+
+    #[test]
+    fn nothing_said_changes_nothing() {
+        let (debug, complaints) = Debug::parse("", 3);
+        assert_eq!(debug, Debug { chaos: false, async_preempt_off: false, mprotect_guards: false, seed: 3 });
+        assert!(complaints.is_empty());
+    }
+
+    #[test]
+    fn ranges_name_themselves() {
+        let e = in_range("procs", 0, 1, 1024).unwrap_err();
+        assert_eq!(e.to_string(), "procs must be from 1 to 1024, not 0");
+        assert!(in_range("procs", 1, 1, 1024).is_ok() && in_range("procs", 1024, 1, 1024).is_ok());
+    }
+}

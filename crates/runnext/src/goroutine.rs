@@ -1,0 +1,407 @@
+//! The surface of goroutines: `go`, handles, builders, yielding.
+
+use std::fmt;
+use std::io;
+use std::marker::PhantomData;
+use std::panic::Location;
+use std::ptr::NonNull;
+
+use crate::g::{Ext, G, WaitReason};
+use crate::m;
+use crate::sched::call::{self, Call};
+use crate::sched::spawn::{self, Options};
+use crate::sched::Shared;
+use crate::stack;
+
+/// Panics with advice when there is no runtime around.
+pub(crate) fn current_shared(what: &str) -> &'static Shared {
+    match m::current() {
+        Some(m) => m.shared_static(),
+        None => panic!(
+            "runnext::{what} called outside a runtime: call it from a goroutine (under #[runnext::main], \
+             #[runnext::test] or Runtime::run), or use the methods of a Runtime you have built"
+        ),
+    }
+}
+
+/// Starts a goroutine: `f` runs concurrently with the caller, on any of the runtime's processors.
+///
+/// It costs about as much as pushing to a queue; start as many as the problem has parts. A panic in `f` ends
+/// this goroutine only, is reported on stderr, and is what [`JoinHandle::join`] returns.
+///
+/// # Panics
+/// Outside a runtime, and when the system has no memory for another goroutine.
+///
+/// # Example
+/// ```
+/// #[runnext::main]
+/// fn main() {
+///     let answer = runnext::go(|| 6 * 7);
+///     assert_eq!(answer.join().unwrap(), 42);
+/// }
+/// ```
+#[track_caller]
+pub fn go<F, T>(f: F) -> JoinHandle<T>
+where
+    F: FnOnce() -> T + Send + 'static,
+    T: Send + 'static,
+{
+    go_on(current_shared("go"), Location::caller(), f)
+}
+
+pub(crate) fn go_on<F, T>(shared: &Shared, site: &'static Location<'static>, f: F) -> JoinHandle<T>
+where
+    F: FnOnce() -> T + Send + 'static,
+    T: Send + 'static,
+{
+    // SAFETY: 'static and Send by the bounds.
+    match unsafe { spawn::spawn(shared, Options { site, ext: None, stack_class: None }, f) } {
+        // SAFETY: the header counts one handle for us, and its result is a T.
+        Ok(g) => unsafe { JoinHandle::new(g) },
+        Err(e) => panic!("cannot start a goroutine: {e}"),
+    }
+}
+
+/// Gives the processor to the other goroutines that are ready to run; returns when it is this one's turn again.
+///
+/// # Blocks
+/// The goroutine, briefly. On a plain thread: as [`std::thread::yield_now`].
+///
+/// # Example
+/// ```
+/// #[runnext::main(procs = 1)]
+/// fn main() {
+///     let other = runnext::go(|| ());
+///     runnext::yield_now();
+///     assert!(other.is_finished());
+/// }
+/// ```
+pub fn yield_now() {
+    Call::enter().yield_now();
+}
+
+/// A point in a long computation where the goroutine lets others run if the scheduler asked it to; otherwise it costs one
+/// load and a branch.
+///
+/// Preemption needs no checkpoints; they make giving way cheaper than a signal, and are where CPU limits act most exactly.
+///
+/// # Blocks
+/// The goroutine, if it was asked to give way.
+///
+/// # Example
+/// ```
+/// #[runnext::main]
+/// fn main() {
+///     let mut sum = 0u64;
+///     for i in 0..1_000_000u64 {
+///         sum = sum.wrapping_add(i * i);
+///         runnext::checkpoint();
+///     }
+///     assert!(sum > 0);
+/// }
+/// ```
+#[inline]
+pub fn checkpoint() {
+    if call::anybody_asked() {
+        call::checkpoint_slow();
+    }
+}
+
+/// The calling goroutine; none on a plain thread.
+///
+/// # Example
+/// ```
+/// assert!(runnext::current().is_none());
+/// # #[runnext::main] fn main() {
+/// runnext::go(|| assert!(runnext::current().unwrap().id() > 0)).join().unwrap();
+/// # }
+/// ```
+pub fn current() -> Option<Goroutine> {
+    let g = m::current()?.g()?;
+    g.add_ref();
+    Some(Goroutine(g.ptr()))
+}
+
+/// How many goroutines of this runtime exist: started and not ended, the caller included.
+///
+/// # Panics
+/// Outside a runtime.
+///
+/// # Example
+/// ```
+/// #[runnext::main]
+/// fn main() {
+///     assert_eq!(runnext::num_goroutines(), 1);
+/// }
+/// ```
+pub fn num_goroutines() -> usize {
+    current_shared("num_goroutines").live()
+}
+
+/// How many processors this runtime has: the most goroutines that run user code at one moment.
+///
+/// # Panics
+/// Outside a runtime.
+///
+/// # Example
+/// ```
+/// #[runnext::main(procs = 3)]
+/// fn main() {
+///     assert_eq!(runnext::procs(), 3);
+/// }
+/// ```
+pub fn procs() -> usize {
+    current_shared("procs").procs()
+}
+
+/// Changes the number of processors while the program runs; returns the old one. More are there at once; one too many
+/// is given up when the goroutine on it next enters the scheduler.
+///
+/// # Panics
+/// Outside a runtime, and if `n` is 0 or above 1024.
+///
+/// # Example
+/// ```
+/// #[runnext::main(procs = 2)]
+/// fn main() {
+///     assert_eq!(runnext::set_procs(4), 2);
+///     assert_eq!(runnext::procs(), 4);
+/// }
+/// ```
+pub fn set_procs(n: usize) -> usize {
+    current_shared("set_procs").set_procs(n)
+}
+
+/// Ties the calling goroutine to the thread it runs on, until the guard is dropped: nothing else runs on that thread and the
+/// goroutine runs nowhere else. For libraries that keep state in thread-locals, and for calls that act on the
+/// thread. Guards nest. A goroutine that ends while tied takes its thread with it.
+///
+/// Switching to and from a tied goroutine is switching threads: microseconds instead of nanoseconds.
+///
+/// # Example
+/// ```
+/// #[runnext::main]
+/// fn main() {
+///     let _tied = runnext::lock_os_thread();
+///     let thread = std::thread::current().id();
+///     runnext::yield_now();
+///     assert_eq!(std::thread::current().id(), thread);
+/// }
+/// ```
+pub fn lock_os_thread() -> OsThreadGuard {
+    let call = Call::enter();
+    if let (Some(m), Some(g)) = (call.m(), call.g()) {
+        m.locks.set(m.locks.get().checked_add(1).expect("lock_os_thread nested four billion times"));
+        g.wire(m);
+    }
+    OsThreadGuard { _here: PhantomData }
+}
+
+/// Keeps a goroutine on its thread; see [`lock_os_thread`]. On a plain thread it does nothing.
+#[must_use = "dropping the guard lets the goroutine move again"]
+#[derive(Debug)]
+pub struct OsThreadGuard {
+    /// It speaks for one goroutine: it must not be sent to another.
+    _here: PhantomData<*const ()>,
+}
+
+impl Drop for OsThreadGuard {
+    fn drop(&mut self) {
+        let call = Call::enter();
+        if let (Some(m), Some(g)) = (call.m(), call.g()) {
+            m.locks.set(m.locks.get() - 1);
+            if m.locks.get() == 0 {
+                g.unwire();
+            }
+        }
+    }
+}
+
+/// A goroutine, as others see it. Cheap to clone; keeps nothing running.
+pub struct Goroutine(NonNull<G>);
+
+// SAFETY: a counted reference to a header whose readable parts are immutable or atomic.
+unsafe impl Send for Goroutine {}
+// SAFETY: as above.
+unsafe impl Sync for Goroutine {}
+
+impl Goroutine {
+    fn g(&self) -> &G {
+        // SAFETY: the handle counts, so the header is alive.
+        unsafe { self.0.as_ref() }
+    }
+
+    /// Its number: unique in its runtime, never reused. The first goroutine has number 1.
+    pub fn id(&self) -> u64 {
+        self.g().id()
+    }
+
+    /// The name given with [`Builder::name`].
+    pub fn name(&self) -> Option<&str> {
+        self.g().name()
+    }
+
+    /// Where it was started.
+    pub fn spawned_at(&self) -> &'static Location<'static> {
+        self.g().site()
+    }
+}
+
+impl Clone for Goroutine {
+    fn clone(&self) -> Self {
+        self.g().add_ref();
+        Goroutine(self.0)
+    }
+}
+
+impl Drop for Goroutine {
+    fn drop(&mut self) {
+        spawn::drop_handle(self.0);
+    }
+}
+
+impl fmt::Debug for Goroutine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Goroutine")
+            .field("id", &self.id())
+            .field("name", &self.name())
+            .field("spawned_at", &format_args!("{}", self.spawned_at()))
+            .finish()
+    }
+}
+
+/// The right to wait for a goroutine and take its result. Dropping it detaches the goroutine, which runs on.
+pub struct JoinHandle<T> {
+    goroutine: Goroutine,
+    _result: PhantomData<fn() -> T>,
+}
+
+// The handle gives out a T made elsewhere, so it may go where a T may. `Sync` needs nothing of T: a shared handle gives
+// out no result.
+impl<T> JoinHandle<T> {
+    /// # Safety
+    /// The header counts one handle for the caller, has no other `JoinHandle`, and its result is a `T`.
+    pub(crate) unsafe fn new(g: NonNull<G>) -> Self {
+        JoinHandle { goroutine: Goroutine(g), _result: PhantomData }
+    }
+
+    /// Waits for the goroutine to end and takes its result; `Err` is the payload of its panic.
+    ///
+    /// # Blocks
+    /// The goroutine (on a plain thread, the thread) until the other one ends.
+    ///
+    /// # Errors
+    /// The panic's payload, as with [`std::thread::JoinHandle::join`].
+    ///
+    /// # Example
+    /// ```
+    /// #[runnext::main]
+    /// fn main() {
+    ///     assert_eq!(runnext::go(|| "done").join().unwrap(), "done");
+    ///     assert!(runnext::go(|| panic!("its own business")).join().is_err());
+    /// }
+    /// ```
+    pub fn join(self) -> std::thread::Result<T> {
+        let g = self.goroutine.g();
+        wait_for(g, WaitReason::Join);
+        // SAFETY: ended; we are its one JoinHandle and are used up by this.
+        unsafe { spawn::take_outcome(g) }
+    }
+
+    /// Whether it has ended, so that [`join`](Self::join) would not wait.
+    pub fn is_finished(&self) -> bool {
+        self.goroutine.g().is_done()
+    }
+
+    /// The goroutine this handle is for.
+    pub fn goroutine(&self) -> &Goroutine {
+        &self.goroutine
+    }
+}
+
+/// Waits until `g` has ended. Only its one joiner may.
+pub(crate) fn wait_for(g: &G, reason: WaitReason) {
+    if g.is_done() {
+        return;
+    }
+    let mut call = Call::enter();
+    if g.register_joiner(call.waiter().into_raw()) {
+        call.park(reason);
+    }
+}
+
+impl<T> fmt::Debug for JoinHandle<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JoinHandle")
+            .field("goroutine", &self.goroutine)
+            .field("finished", &self.is_finished())
+            .finish()
+    }
+}
+
+/// Starts goroutines that need more than [`go`]: a name, a stack of another size.
+///
+/// # Example
+/// ```
+/// #[runnext::main]
+/// fn main() -> std::io::Result<()> {
+///     let parser = runnext::goroutine::Builder::new().name("parser").stack_size(1 << 20).spawn(|| {
+///         runnext::current().unwrap().name().map(str::to_owned)
+///     })?;
+///     assert_eq!(parser.join().unwrap().as_deref(), Some("parser"));
+///     Ok(())
+/// }
+/// ```
+#[derive(Debug, Default)]
+#[must_use = "a builder starts nothing until spawn is called"]
+pub struct Builder {
+    name: Option<String>,
+    stack_size: Option<usize>,
+}
+
+impl Builder {
+    /// A builder with the runtime's defaults.
+    pub fn new() -> Builder {
+        Builder::default()
+    }
+
+    /// Names the goroutine, for panics, dumps and traces.
+    pub fn name(mut self, name: impl Into<String>) -> Builder {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// Bytes of stack, rounded up to a power of two, guard included. It is address space: only what is touched uses memory.
+    pub fn stack_size(mut self, bytes: usize) -> Builder {
+        self.stack_size = Some(bytes);
+        self
+    }
+
+    /// Starts the goroutine.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a stack size of zero or above 1 GiB; the system's error if there is no memory for another
+    /// goroutine.
+    ///
+    /// # Panics
+    /// Outside a runtime.
+    #[track_caller]
+    pub fn spawn<F, T>(self, f: F) -> io::Result<JoinHandle<T>>
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        let shared = current_shared("goroutine::Builder::spawn");
+        let options = self.options(Location::caller())?;
+        // SAFETY: 'static and Send by the bounds; the header counts one handle and its result is a T.
+        unsafe { Ok(JoinHandle::new(spawn::spawn(shared, options, f)?)) }
+    }
+
+    fn options(self, site: &'static Location<'static>) -> io::Result<Options> {
+        let stack_class = self.stack_size.map(stack::class_for).transpose()?;
+        let ext = self
+            .name
+            .map(|name| Box::new(Ext { name: Some(name.into_boxed_str()), ..Ext::default() }));
+        Ok(Options { site, ext, stack_class })
+    }
+}

@@ -1,0 +1,318 @@
+//! `Runtime` and its `Builder`: start, run, stop.
+
+use std::io;
+use std::mem::ManuallyDrop;
+use std::panic::{self, Location};
+use std::process::{ExitCode, Termination};
+use std::ptr::NonNull;
+use std::sync::{Arc, Once};
+use std::time::Duration;
+
+use runnext_core::list::List;
+use runnext_sys::{clock, cpu};
+
+use crate::config::{self, Debug};
+use crate::g::{G, WaitReason};
+use crate::goroutine::{JoinHandle, go_on, wait_for};
+use crate::m;
+use crate::overflow;
+use crate::sched::spawn::{self, Options};
+use crate::sched::{Config, MAX_PROCS, Shared, start_monitor};
+use crate::stack;
+
+/// A scheduler with its threads.
+///
+/// Most programs have one, made by `#[runnext::main]`. Several may exist one after another or side by side; goroutines of
+/// different runtimes can use the same channels and locks.
+///
+/// Dropping it is [`shutdown`](Self::shutdown) with no grace.
+///
+/// # Example
+/// ```
+/// // SAFETY: nothing here keeps a thread-local borrowed over a call that can park.
+/// let rt = unsafe { runnext::Runtime::builder().procs(2).build() }?;
+/// let mut squares = vec![0; 8];
+/// rt.run(|| {
+///     runnext::scope(|s| {
+///         for (i, square) in squares.iter_mut().enumerate() {
+///             s.go(move || *square = i * i);
+///         }
+///     });
+/// });
+/// assert_eq!(squares[7], 49);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Runtime {
+    shared: Arc<Shared>,
+}
+
+/// What [`Runtime::shutdown`] found, of the goroutines that were alive when it was called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Shutdown {
+    /// Ended within the grace period.
+    pub finished: usize,
+    /// Did not: their stacks, and what they own, are leaked.
+    pub abandoned: usize,
+}
+
+impl Runtime {
+    /// A builder with the defaults, or what `RUNNEXT_*` variables say.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// Runs `f` as a goroutine and waits for its result. Other goroutines go on after it.
+    ///
+    /// `f` may borrow: the caller waits until it is done.
+    ///
+    /// # Blocks
+    /// The calling thread (or goroutine).
+    ///
+    /// # Panics
+    /// With `f`'s panic, if it panics.
+    #[track_caller]
+    pub fn run<F, T>(&self, f: F) -> T
+    where
+        F: FnOnce() -> T + Send,
+        T: Send,
+    {
+        let options = Options { site: Location::caller(), ext: None, stack_class: None };
+        // SAFETY: we wait for it below, whatever happens, so what it borrows outlives it; Send by the bounds.
+        let g = unsafe { spawn::spawn(&self.shared, options, f) }
+            .unwrap_or_else(|e| panic!("cannot start a goroutine: {e}"));
+        // SAFETY: the header counts one handle for us.
+        let header = unsafe { g.as_ref() };
+        wait_for(header, WaitReason::Join);
+        // SAFETY: ended, and nobody else joins it.
+        let outcome = unsafe { spawn::take_outcome::<T>(header) };
+        spawn::drop_handle(g);
+        outcome.unwrap_or_else(|payload| panic::resume_unwind(payload))
+    }
+
+    /// Starts a goroutine from any thread; see [`go`](crate::go).
+    ///
+    /// # Panics
+    /// When the system has no memory for another goroutine.
+    #[track_caller]
+    pub fn go<F, T>(&self, f: F) -> JoinHandle<T>
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        go_on(&self.shared, Location::caller(), f)
+    }
+
+    /// Waits up to `grace` for all goroutines to end, then stops the scheduler. Goroutines that have not ended are abandoned:
+    /// they never run again, and are not unwound, so what they own is leaked.
+    ///
+    /// Threads and file descriptors of the runtime are gone when this returns, but those an abandoned goroutine
+    /// is using at that moment.
+    ///
+    /// # Blocks
+    /// The calling thread.
+    ///
+    /// # Panics
+    /// When called from a goroutine of this runtime, which would wait for itself.
+    pub fn shutdown(self, grace: Duration) -> Shutdown {
+        let this = ManuallyDrop::new(self);
+        // SAFETY: read out once, and `this` is never dropped.
+        let shared = unsafe { std::ptr::read(&this.shared) };
+        stop(shared, grace)
+    }
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        stop(Arc::clone(&self.shared), Duration::ZERO);
+    }
+}
+
+fn stop(shared: Arc<Shared>, grace: Duration) -> Shutdown {
+    let own = m::current().is_some_and(|m| std::ptr::eq(m.shared, Arc::as_ptr(&shared)));
+    assert!(!own, "a Runtime cannot be shut down or dropped by one of its own goroutines: do it outside, after Runtime::run");
+    let alive = shared.live();
+    let deadline = u64::try_from(grace.as_nanos()).map_or(u64::MAX, |ns| clock::now_ns().saturating_add(ns));
+    let abandoned = if alive == 0 { 0 } else { shared.drain(deadline).min(alive) };
+    shared.stop();
+    for p in shared.all_ps() {
+        if p.idle.load(std::sync::atomic::Ordering::Acquire) || shared.monitor.threads() == 0 {
+            // SAFETY: no M is left that owns it.
+            let headers = unsafe { p.own() }.give_all_back(&shared);
+            let last = shared.slab.free(headers);
+            debug_assert!(!last, "not orphaned yet");
+        }
+    }
+    if !shared.slab.orphan() {
+        // Handles still point into the slab: the last of them lets go of this count (`return_header`).
+        std::mem::forget(shared);
+    }
+    Shutdown { finished: alive - abandoned, abandoned }
+}
+
+/// Takes back a header from outside its runtime, which may be gone but for this.
+pub(crate) fn return_header(shared: &Shared, g: NonNull<G>) {
+    let mut list = List::new();
+    // SAFETY: the last holder gives it, so it is in no list.
+    unsafe { list.push_back(g) };
+    if shared.slab.free(list) {
+        // SAFETY: `stop` forgot one count for exactly this moment, and it is the last use of `shared`.
+        drop(unsafe { Arc::from_raw(std::ptr::from_ref(shared)) });
+    }
+}
+
+/// Configures a [`Runtime`]. For each setting a call wins over its `RUNNEXT_…` variable (the method's name in
+/// capitals), and that over the default.
+#[derive(Clone, Debug, Default)]
+#[must_use = "a builder does nothing until build is called"]
+pub struct Builder {
+    procs: Option<usize>,
+    max_threads: Option<usize>,
+    stack_size: Option<usize>,
+    time_slice: Option<Duration>,
+    preemption: Option<bool>,
+}
+
+impl Builder {
+    /// Processors: the most goroutines that run user code at one moment. Default: the CPUs this process may use, or
+    /// the cgroup's quota, whichever is less. `RUNNEXT_PROCS`.
+    pub fn procs(mut self, n: usize) -> Self {
+        self.procs = Some(n);
+        self
+    }
+
+    /// The most threads the runtime makes; blocking calls use one each while they last. Default 10,000.
+    /// `RUNNEXT_MAX_THREADS`.
+    pub fn max_threads(mut self, n: usize) -> Self {
+        self.max_threads = Some(n);
+        self
+    }
+
+    /// Address space for each goroutine's stack, guard included, rounded up to a power of two; memory is used only where it
+    /// is touched. Default 256 KiB. `RUNNEXT_STACK_SIZE`.
+    pub fn stack_size(mut self, bytes: usize) -> Self {
+        self.stack_size = Some(bytes);
+        self
+    }
+
+    /// How long a goroutine runs before it gives way to others that wait. Default 10 ms. `RUNNEXT_TIME_SLICE`, in
+    /// milliseconds.
+    pub fn time_slice(mut self, d: Duration) -> Self {
+        self.time_slice = Some(d);
+        self
+    }
+
+    /// Whether goroutines that do not give way by themselves are preempted. Default true. `RUNNEXT_PREEMPTION`.
+    pub fn preemption(mut self, on: bool) -> Self {
+        self.preemption = Some(on);
+        self
+    }
+
+    /// Starts the runtime.
+    ///
+    /// # Safety
+    /// The program accepts the *thread-local contract*: a goroutine may go on running on another thread after any call that can
+    /// park it (anything whose documentation has a `# Blocks` section), so code that runs in goroutines must not keep a
+    /// borrow of a `thread_local!`, or a handle into one, over such a call. Use
+    /// [`goroutine_local!`](crate::goroutine_local) instead, or [`lock_os_thread`](crate::lock_os_thread) around
+    /// code that needs its thread. Preemption never moves a goroutine and adds nothing to this.
+    ///
+    /// # Errors
+    /// `InvalidInput` for settings out of range, with the range; the system's error if a thread or mapping cannot be
+    /// had.
+    pub unsafe fn build(self) -> io::Result<Runtime> {
+        let config = self.config()?;
+        report_panics();
+        overflow::install()?;
+        clock::init();
+        let shared = Arc::new(Shared::new(config));
+        start_monitor(&shared)?;
+        Ok(Runtime { shared })
+    }
+
+    fn config(self) -> io::Result<Config> {
+        let debug = Debug::from_env();
+        let procs = match self.procs.or_else(|| config::number("RUNNEXT_PROCS")) {
+            Some(n) => n,
+            None => cpu::default_procs().min(MAX_PROCS),
+        };
+        config::in_range("procs", procs, 1, MAX_PROCS)?;
+        let max_threads =
+            self.max_threads.or_else(|| config::number("RUNNEXT_MAX_THREADS")).unwrap_or(10_000);
+        config::in_range("max_threads", max_threads, 1, 1_000_000)?;
+        let stack_size =
+            self.stack_size.or_else(|| config::number("RUNNEXT_STACK_SIZE")).unwrap_or(256 << 10);
+        let slice = self
+            .time_slice
+            .or_else(|| config::number("RUNNEXT_TIME_SLICE").map(|ms| Duration::from_millis(ms as u64)))
+            .unwrap_or(Duration::from_millis(10));
+        config::in_range("time_slice in microseconds", slice.as_micros().try_into().unwrap_or(usize::MAX), 100, 10_000_000)?;
+        let preemption = self.preemption.or_else(|| config::switch("RUNNEXT_PREEMPTION")).unwrap_or(true);
+        Ok(Config {
+            procs,
+            max_threads,
+            stack_class: stack::class_for(stack_size)?,
+            time_slice: slice,
+            preemption: preemption && !debug.async_preempt_off,
+            chaos: debug.chaos,
+            mprotect_guards: debug.mprotect_guards,
+            seed: debug.seed,
+        })
+    }
+}
+
+/// A goroutine's panic is announced with its number, name and origin; then whatever hook the program had does its part.
+fn report_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let previous = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            if let Some(g) = m::current().and_then(m::M::g) {
+                match g.name() {
+                    Some(name) => eprintln!("\ngoroutine {} '{name}', spawned at {}, panicked:", g.id(), g.site()),
+                    None => eprintln!("\ngoroutine {}, spawned at {}, panicked:", g.id(), g.site()),
+                }
+            }
+            previous(info);
+        }));
+    });
+}
+
+/// What the attributes expand to. Writing the attribute is accepting the thread-local contract: its
+/// documentation says so.
+#[doc(hidden)]
+pub mod __private {
+    use super::*;
+
+    /// Runs `f` as the main goroutine; reports its value inside it, since the value need not be `Send`.
+    pub fn run_main<C, F, T>(configure: C, f: F) -> ExitCode
+    where
+        C: FnOnce(Builder) -> Builder,
+        F: FnOnce() -> T + Send,
+        T: Termination,
+    {
+        // SAFETY: accepted by whoever wrote the attribute.
+        match unsafe { configure(Runtime::builder()).build() } {
+            Ok(rt) => rt.run(|| f().report()),
+            Err(e) => {
+                eprintln!("runnext: cannot start the runtime: {e}");
+                ExitCode::from(101)
+            }
+        }
+    }
+
+    /// As `run_main`, for tests: a runtime that cannot start is a failed test.
+    pub fn run_test<C, F, T>(configure: C, f: F) -> ExitCode
+    where
+        C: FnOnce(Builder) -> Builder,
+        F: FnOnce() -> T + Send,
+        T: Termination,
+    {
+        // SAFETY: accepted by whoever wrote the attribute.
+        match unsafe { configure(Runtime::builder()).build() } {
+            Ok(rt) => rt.run(|| f().report()),
+            Err(e) => panic!("runnext: cannot start the runtime: {e}"),
+        }
+    }
+}

@@ -1,0 +1,343 @@
+//! One runtime call: in, out, and what may happen between.
+//!
+//! Every entry point of the runtime starts with [`Call::enter`] and ends when the `Call` is dropped. Between
+//! the two the thread is in RT: it owns its P and nobody takes it away. On a plain thread a `Call` is nothing, and parking
+//! is sleeping.
+//!
+//! # Protocol
+//! enter:  CAS USER→RT. If that fails the P was taken away: wait for one, with the goroutine wired to this thread.
+//! leave:  store USER, then look whether somebody asked this thread to give way.
+//! park:   publish the waiter first, drop all locks, then [`Call::park`]. Returns with the call still open, perhaps on
+//!         another thread.
+//! wake:   [`Call::wake`], after all locks are dropped.
+//!
+//! # Wired parking
+//! A goroutine that is locked to its thread, unwinds (std's panic count is per thread) or has no stack of its own does
+//! not switch: its thread keeps it, gives the P away and sleeps. It is queued like any other when it is woken, and
+//! whoever dequeues it hands over the P (`worker::dispatch`).
+
+use std::marker::PhantomData;
+use std::ptr;
+use std::sync::atomic::{AtomicU32, Ordering::*};
+
+use super::Shared;
+use super::wait::{Waiter, Who};
+use crate::fatal::fatal;
+use crate::g::{self, G, Switch, WaitReason};
+use crate::m::{self, M};
+use crate::p::P;
+
+/// An open runtime call. Not `Send`: it speaks for the calling thread.
+pub(crate) struct Call {
+    m: Option<&'static M>,
+    _here: PhantomData<*const ()>,
+}
+
+impl Call {
+    /// Opens a call.
+    #[inline]
+    pub(crate) fn enter() -> Call {
+        let m = m::current();
+        if let Some(m) = m
+            && !m.try_enter()
+        {
+            enter_slow(m);
+        }
+        Call { m, _here: PhantomData }
+    }
+
+    /// The call that the worker opened when it resumed this goroutine.
+    pub(super) fn resumed() -> Call {
+        Call { m: m::current(), _here: PhantomData }
+    }
+
+    /// Ends the call without leaving RT: the goroutine is about to return to its worker.
+    pub(super) fn keep(self) {
+        std::mem::forget(self);
+    }
+
+    /// The M this call runs on; none on a plain thread.
+    #[inline]
+    pub(crate) fn m(&self) -> Option<&'static M> {
+        self.m
+    }
+
+    /// The calling goroutine, if it is one.
+    #[inline]
+    pub(crate) fn g(&self) -> Option<&'static G> {
+        self.m.and_then(M::g)
+    }
+
+    /// Who is calling.
+    #[inline]
+    pub(crate) fn waiter(&self) -> Waiter {
+        match self.g() {
+            Some(g) => Waiter::goroutine(g),
+            None => Waiter::thread(),
+        }
+    }
+
+    /// Waits until somebody wakes the caller, who has published its [`waiter`](Self::waiter).
+    #[inline]
+    pub(crate) fn park(&mut self, reason: WaitReason) {
+        let Some(m) = self.m else {
+            return match Waiter::thread().who() {
+                Who::Thread(parker) => parker.park(),
+                Who::Goroutine(_) => unreachable!("a plain thread"),
+            };
+        };
+        let g = current_g(m);
+        if g.state.load(Relaxed) == g::NOTIFIED {
+            // Acquire what the waker wrote before it notified.
+            g.state.swap(g::RUNNING, Acquire);
+            return;
+        }
+        g.set_reason(reason);
+        if must_stay(m, g) {
+            return park_wired(m, g);
+        }
+        // SAFETY: on g's own stack: it is current here and has one.
+        unsafe { g.suspend(Switch::Park) };
+        self.m = m::current(); // R2
+    }
+
+    /// Lets others run first.
+    #[inline]
+    pub(crate) fn yield_now(&mut self) {
+        let Some(m) = self.m else { return std::thread::yield_now() };
+        let g = current_g(m);
+        if must_stay(m, g) {
+            return yield_wired(m, g);
+        }
+        // SAFETY: on g's own stack.
+        unsafe { g.suspend(Switch::Yield) };
+        self.m = m::current(); // R2
+    }
+
+    /// Makes a waiter go on. Exactly once for each wait, with no runtime lock held.
+    #[inline]
+    pub(crate) fn wake(&self, waiter: Waiter) {
+        match waiter.who() {
+            // SAFETY: the header of a waiter is alive; it stays so, for only this call lets it go on.
+            Who::Goroutine(g) => unsafe { self.ready(g.as_ref()) },
+            Who::Thread(parker) => parker.unpark(),
+        }
+    }
+
+    /// The waker's half of the park protocol (`g`, "Protocol").
+    #[inline]
+    fn ready(&self, g: &G) {
+        let mut state = g.state.load(Relaxed);
+        loop {
+            let next = match state {
+                g::WAITING => g::RUNNABLE,
+                g::RUNNING => g::NOTIFIED,
+                other => fatal(format_args!("goroutine {} woken in state {other}", g.id())),
+            };
+            match g.state.compare_exchange_weak(state, next, AcqRel, Relaxed) {
+                Ok(g::WAITING) => return self.enqueue(g),
+                Ok(_) => return,
+                Err(now) => state = now,
+            }
+        }
+    }
+
+    /// Queues a runnable goroutine: in `runnext` if this thread runs the same runtime, else globally.
+    #[inline]
+    pub(crate) fn enqueue(&self, g: &G) {
+        // SAFETY: g is runnable, so its runtime is alive.
+        let shared = unsafe { super::shared_of(g) };
+        match self.m {
+            Some(m) if ptr::eq(m.shared, shared) => shared.put_local(m.p(), g),
+            // SAFETY: runnable, and in no queue: we made it so.
+            _ => unsafe { shared.push_global(g.ptr()) },
+        }
+        shared.wake_one();
+    }
+}
+
+impl Drop for Call {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(m) = self.m {
+            m.leave();
+            if m.asked.load(Relaxed) {
+                give_way(m);
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// A goroutine made runnable by `p`'s owner.
+    #[inline]
+    pub(super) fn put_local(&self, p: &P, g: &G) {
+        if self.config.chaos {
+            return self.put_chaotic(p, g);
+        }
+        // SAFETY: the caller owns p; g is runnable and in no queue.
+        if let Err(overflow) = unsafe { p.runq.put_next_kick(g.ptr()) } {
+            self.append_global(overflow);
+        }
+    }
+
+    /// A goroutine that gave way on `p`, by `p`'s owner.
+    #[inline]
+    pub(super) fn put_tail(&self, p: &P, g: &G) {
+        // SAFETY: the caller owns p; g is runnable and in no queue.
+        if let Err(overflow) = unsafe { p.runq.push(g.ptr()) } {
+            self.append_global(overflow);
+        }
+    }
+
+    /// `chaos=1`: any of the places it could be in, so that no program relies on one.
+    #[cold]
+    fn put_chaotic(&self, p: &P, g: &G) {
+        // SAFETY: the caller owns p.
+        match unsafe { p.own() }.dice.below(4) {
+            0 => self.put_tail(p, g),
+            // SAFETY: runnable, and in no queue.
+            1 => unsafe { self.push_global(g.ptr()) },
+            _ => {
+                // SAFETY: as in `put_local`.
+                if let Err(overflow) = unsafe { p.runq.put_next_kick(g.ptr()) } {
+                    self.append_global(overflow);
+                }
+            }
+        }
+    }
+}
+
+#[inline]
+fn current_g(m: &'static M) -> &'static G {
+    match m.g() {
+        Some(g) => g,
+        None => fatal(format_args!("a runtime call parks on a scheduler stack")),
+    }
+}
+
+/// Whether the goroutine may not leave its thread now.
+#[inline]
+fn must_stay(m: &M, g: &G) -> bool {
+    m.locks.get() > 0 || std::thread::panicking() || !g.has_stack()
+}
+
+/// The CAS failed: the P was taken away while the thread ran user code. Gets one back.
+#[cold]
+fn enter_slow(m: &'static M) {
+    if m.state() == m::RT {
+        fatal(format_args!("user code called the runtime from inside the runtime"));
+    }
+    let shared = m.shared();
+    let g = current_g(m);
+    if let Some(p) = shared.take_idle_p(m.p_ptr()) {
+        take_p(m, p);
+        return;
+    }
+    // Queue for a P, like any other, but on this thread: a call need not be one that may migrate.
+    g.wire(m);
+    g.state.store(g::RUNNABLE, Relaxed);
+    // SAFETY: runnable, and in no queue.
+    unsafe { shared.push_global(g.ptr()) };
+    shared.wake_one();
+    resume_wired(m, g);
+}
+
+/// Takes possession of a P.
+pub(super) fn take_p(m: &M, p: *const P) {
+    // SAFETY: Ps live as long as the runtime.
+    unsafe { (*p).m.store(ptr::from_ref(m).cast_mut(), Relaxed) };
+    m.set_p(p);
+}
+
+/// Parks the thread together with its goroutine.
+#[cold]
+fn park_wired(m: &'static M, g: &G) {
+    g.wire(m);
+    if g.state.compare_exchange(g::RUNNING, g::WAITING, AcqRel, Acquire).is_err() {
+        g.state.store(g::RUNNING, Relaxed); // notified meanwhile
+        unwire(m, g);
+        return;
+    }
+    let p = m.p();
+    m.set_p(ptr::null());
+    m.shared().hand_off(p);
+    resume_wired(m, g);
+}
+
+/// Goes to the end of the queue together with the thread.
+#[cold]
+fn yield_wired(m: &'static M, g: &G) {
+    let p = m.p();
+    g.wire(m);
+    g.state.store(g::RUNNABLE, Relaxed);
+    m.shared().put_tail(p, g);
+    m.set_p(ptr::null());
+    m.shared().hand_off(p);
+    resume_wired(m, g);
+}
+
+/// Sleeps until a dispatcher hands its P to this thread.
+fn resume_wired(m: &M, g: &G) {
+    let p = m.wait_for_p();
+    if p.is_null() {
+        freeze();
+    }
+    take_p(m, p);
+    g.state.store(g::RUNNING, Relaxed);
+    unwire(m, g);
+}
+
+/// The wait is over; only a lock keeps the goroutine on its thread now.
+fn unwire(m: &M, g: &G) {
+    if m.locks.get() == 0 {
+        g.unwire();
+    }
+}
+
+/// The runtime has shut down and abandoned this goroutine, which cannot leave its thread.
+#[cold]
+fn freeze() -> ! {
+    let never = std::sync::atomic::AtomicU32::new(0);
+    loop {
+        runnext_sys::futex::wait(&never, 0);
+    }
+}
+
+/// Somebody asked this thread to give way: on the way out of a call, or at a checkpoint.
+#[cold]
+pub(crate) fn give_way(m: &'static M) {
+    if m.asked.swap(false, Relaxed) {
+        ASKED.fetch_sub(1, Relaxed);
+    }
+    if m.g().is_none() || m.home.get() != m::USER {
+        return;
+    }
+    let mut call = Call::enter();
+    call.yield_now();
+    // Not dropped the usual way: a new request may wait for the next call, or two busy neighbours would keep each other
+    // in this function.
+    if let Some(m) = call.m() {
+        m.leave();
+    }
+    std::mem::forget(call);
+}
+
+/// How many Ms have been asked to give way and have not looked yet, in the whole process. A checkpoint reads this one word:
+/// no thread-local, whose address the compiler might keep over a switch.
+static ASKED: AtomicU32 = AtomicU32::new(0);
+
+#[inline]
+pub(crate) fn anybody_asked() -> bool {
+    ASKED.load(Relaxed) != 0
+}
+
+#[cold]
+#[inline(never)]
+pub(crate) fn checkpoint_slow() {
+    if let Some(m) = m::current()
+        && m.asked.load(Relaxed)
+    {
+        give_way(m);
+    }
+}

@@ -1,0 +1,201 @@
+//! Idle Ps, idle Ms, and starting one of them.
+//!
+//! # Words
+//! A *searcher* (spinning M) holds a P, has nothing to run and looks for work, or was just started to.
+//! `spinning` counts them. Wake-ups start at most one at a time; each that finds work starts the next.
+//!
+//! # Protocol
+//! See `sched`, "Nothing runnable is ever stranded". The pair of fences is in `wake_one` and in
+//! `worker::give_up_p`.
+//!
+//! # Context
+//! Nothing else is locked under the idle lock. It guards both stacks and the number of Ps. Popping an M and
+//! handing it a P neither sleeps nor allocates, so a signal handler may.
+
+use std::ptr;
+use std::sync::atomic::{Ordering::*, fence};
+
+use super::Shared;
+use crate::m::M;
+use crate::p::P;
+
+pub(super) struct Idle {
+    ps: *const P,
+    ms: *const M,
+    pub(super) ms_len: usize,
+}
+
+// SAFETY: the lists link Ps and Ms that live as long as the runtime; the lock around `Idle` serialises.
+unsafe impl Send for Idle {}
+
+impl Idle {
+    pub(super) const fn new() -> Idle {
+        Idle { ps: ptr::null(), ms: ptr::null(), ms_len: 0 }
+    }
+
+    fn push_p(&mut self, p: &P) {
+        p.next_idle.set(self.ps);
+        p.idle.store(true, Relaxed);
+        self.ps = p;
+    }
+
+    fn pop_p(&mut self) -> Option<&'static P> {
+        // SAFETY: on the list, so alive.
+        let p = unsafe { self.ps.as_ref()? };
+        self.ps = p.next_idle.get();
+        p.idle.store(false, Relaxed);
+        Some(p)
+    }
+
+    /// Takes a given P off the list, wherever it is.
+    fn remove_p(&mut self, wanted: *const P) -> Option<&'static P> {
+        let (mut before, mut at) = (None::<&P>, self.ps);
+        // SAFETY: all on the list, so alive.
+        while let Some(p) = unsafe { at.as_ref() } {
+            if at == wanted {
+                match before {
+                    Some(b) => b.next_idle.set(p.next_idle.get()),
+                    None => self.ps = p.next_idle.get(),
+                }
+                p.idle.store(false, Relaxed);
+                return Some(p);
+            }
+            (before, at) = (Some(p), p.next_idle.get());
+        }
+        None
+    }
+
+    pub(super) fn push_m(&mut self, m: &M) {
+        m.next_idle.set(self.ms);
+        self.ms = m;
+        self.ms_len += 1;
+    }
+
+    pub(super) fn pop_m(&mut self) -> Option<&'static M> {
+        // SAFETY: on the list, so alive.
+        let m = unsafe { self.ms.as_ref()? };
+        self.ms = m.next_idle.get();
+        self.ms_len -= 1;
+        Some(m)
+    }
+}
+
+impl Shared {
+    /// Work was queued: starts a searcher if a P is idle and nobody searches yet.
+    #[inline]
+    pub(crate) fn wake_one(&self) {
+        fence(SeqCst); // pairs with the fence in `give_up_p`
+        if self.idle_ps.load(Relaxed) != 0 && self.spinning.load(Relaxed) == 0 {
+            self.wake_one_slow();
+        }
+    }
+
+    #[cold]
+    fn wake_one_slow(&self) {
+        if self.spinning.compare_exchange(0, 1, SeqCst, Relaxed).is_err() {
+            return;
+        }
+        match self.take_idle_p(ptr::null()) {
+            Some(p) => self.start_m(p, true),
+            None => {
+                self.need_spinning.store(true, SeqCst);
+                self.spinning.fetch_sub(1, SeqCst);
+            }
+        }
+    }
+
+    /// An idle P, `preferred` if it is one.
+    pub(super) fn take_idle_p(&self, preferred: *const P) -> Option<&'static P> {
+        if self.idle_ps.load(Relaxed) == 0 {
+            return None;
+        }
+        let mut idle = self.idle.lock();
+        let p = idle.remove_p(preferred).or_else(|| idle.pop_p())?;
+        self.idle_ps.fetch_sub(1, SeqCst);
+        Some(p)
+    }
+
+    /// Puts a P on the idle list; or aside, if it is one too many since `set_procs`. The caller then looks
+    /// once more for work, or knows why it need not.
+    pub(super) fn idle_p(&self, p: &P) {
+        let mut idle = self.idle.lock();
+        self.idle_p_locked(&mut idle, p);
+    }
+
+    pub(super) fn idle_p_locked(&self, idle: &mut Idle, p: &P) {
+        p.m.store(ptr::null_mut(), Relaxed);
+        if p.id < self.procs() {
+            idle.push_p(p);
+            self.idle_ps.fetch_add(1, SeqCst);
+        } else {
+            p.retired.store(true, Relaxed);
+        }
+    }
+
+    /// Gives `p` to an idle M. Without one, the P becomes idle and the monitor makes an M, which takes an idle P
+    /// and searches: so the P's work is found all the same.
+    pub(super) fn start_m(&self, p: &P, spinning: bool) {
+        let m = self.idle.lock().pop_m();
+        if let Some(m) = m {
+            m.spinning.set(spinning);
+            m.hand(p);
+            return;
+        }
+        self.idle_p(p);
+        if spinning {
+            self.spinning.fetch_sub(1, SeqCst);
+        }
+        self.monitor.want_m();
+    }
+
+    /// Gives away a P the caller no longer needs: to an M if there is, or soon may be, something to run; else
+    /// to the idle list.
+    pub(crate) fn hand_off(&self, p: &P) {
+        if p.has_work() || self.global_len() > 0 {
+            return self.start_m(p, false);
+        }
+        self.idle_p(p);
+        fence(SeqCst); // as an idler: look once more
+        if self.any_work() {
+            self.wake_one();
+        }
+    }
+
+    /// Anything queued anywhere?
+    pub(super) fn any_work(&self) -> bool {
+        self.global_len() > 0 || self.all_ps().any(P::has_work)
+    }
+
+    /// Changes the number of Ps. Idle ones that are now too many leave the list, retired ones that are wanted again
+    /// come back; one in use notices at its next dispatch.
+    pub(super) fn resize(&self, n: usize) -> usize {
+        let old = {
+            let mut idle = self.idle.lock();
+            let old = self.procs.swap(n, SeqCst);
+            let mut kept = Idle::new();
+            let mut count = 0;
+            while let Some(p) = idle.pop_p() {
+                if p.id < n {
+                    kept.push_p(p);
+                    count += 1;
+                } else {
+                    p.retired.store(true, Relaxed);
+                }
+            }
+            for p in self.all_ps().take(n).skip(old) {
+                if p.retired.swap(false, Relaxed) {
+                    kept.push_p(p);
+                    count += 1;
+                }
+            }
+            idle.ps = kept.ps;
+            self.idle_ps.store(count, SeqCst);
+            old
+        };
+        fence(SeqCst);
+        if self.any_work() {
+            self.wake_one();
+        }
+        old
+    }
+}

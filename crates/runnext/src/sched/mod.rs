@@ -1,0 +1,228 @@
+//! The scheduler: what all Ms and Ps of one runtime share, and the protocol between them.
+//!
+//! ```text
+//!   go / wake ──► runnext ─kick─► local queue (256) ─half─► global queue
+//!                    │                 │    ▲                   │
+//!                    └──── decision (runnext-core::next) ◄──────┘
+//!                                      │    └── steal half, 4 passes ── other Ps
+//!                                      ▼
+//!                             M resumes G on its P
+//! ```
+//!
+//! # Files
+//! `call` what every runtime call does first and last; park, wake, yield · `wait` who waits, thread or
+//! goroutine · `spawn` birth and end of a goroutine · `worker` the loop of an M · `idle` idle Ps and Ms,
+//! searching, waking one · `monitor` the thread without a P.
+//!
+//! # Nothing runnable is ever stranded
+//! *Submitter*: 1 queue the goroutine  2 full fence  3 if some P is idle and nobody searches, start a searcher.
+//! *Idler*: 1 put the P on the idle list, stop searching  2 full fence  3 look at all queues once more.
+//! Whatever the order, either the submitter sees the idle P, or the idler sees the goroutine. A searcher
+//! that finds work starts the next one before it runs it, so a burst spreads as a chain, not as a stampede.
+//!
+//! # Rules of the house
+//! R1  In RT, and under any `Lock`, nothing calls the allocator or user code: a goroutine that was preempted
+//!     inside `malloc` needs a P before it can let go of its lock.
+//! R2  After a switch everything is read again: the thread, its M, its P.
+//! R3  Threads are made by the monitor only, which never holds a P and never runs user code.
+
+pub(crate) mod call;
+mod idle;
+mod monitor;
+pub(crate) mod spawn;
+pub(crate) mod wait;
+mod worker;
+
+use std::ptr::{self, NonNull};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU64, AtomicUsize, Ordering::*};
+use std::time::Duration;
+
+use runnext_core::list::List;
+use runnext_core::steal::StealOrder;
+
+use crate::g::G;
+use crate::g::slab::Slab;
+use crate::lock::Lock;
+use crate::p::P;
+use crate::stack::Stacks;
+
+pub(crate) use monitor::{Monitor, start as start_monitor};
+
+/// The most Ps a runtime may have.
+pub(crate) const MAX_PROCS: usize = 1024;
+
+/// What a runtime was built with.
+#[derive(Clone, Debug)]
+pub(crate) struct Config {
+    pub(crate) procs: usize,
+    pub(crate) max_threads: usize,
+    pub(crate) stack_class: u8,
+    pub(crate) time_slice: Duration,
+    pub(crate) preemption: bool,
+    pub(crate) chaos: bool,
+    pub(crate) mprotect_guards: bool,
+    pub(crate) seed: u64,
+}
+
+/// All that the Ms and Ps of one runtime share.
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    pub(crate) slab: Slab,
+    pub(crate) stacks: Stacks,
+    pub(crate) monitor: Monitor,
+
+    procs: AtomicUsize,
+    /// By id; made when first needed, freed with the runtime.
+    allp: Box<[AtomicPtr<P>]>,
+    /// By number of Ps; made, outside the runtime's locks, before that number is set.
+    orders: Box<[OnceLock<StealOrder>]>,
+
+    global: Lock<List<G>>,
+    global_len: AtomicUsize,
+    idle: Lock<idle::Idle>,
+    idle_ps: AtomicUsize,
+    spinning: AtomicUsize,
+    /// Somebody wanted to start a searcher and found no idle P: the next M that runs dry must search.
+    need_spinning: AtomicBool,
+
+    /// No M dispatches anything any more.
+    pub(crate) stopped: AtomicBool,
+    /// Somebody waits for the goroutines to end: count the ends.
+    pub(crate) draining: AtomicBool,
+    pub(crate) next_id: AtomicU64,
+    /// Goroutines made outside any P. Those made on one, and all ends, are counted by the Ps.
+    pub(crate) born_outside: AtomicI64,
+}
+
+impl Shared {
+    pub(crate) fn new(config: Config) -> Shared {
+        let procs = config.procs;
+        let shared = Shared {
+            slab: Slab::new(),
+            stacks: Stacks::new(config.mprotect_guards),
+            monitor: Monitor::new(config.max_threads),
+            procs: AtomicUsize::new(0),
+            allp: (0..MAX_PROCS).map(|_| AtomicPtr::new(ptr::null_mut())).collect(),
+            orders: (0..=MAX_PROCS).map(|_| OnceLock::new()).collect(),
+            global: Lock::new(List::new()),
+            global_len: AtomicUsize::new(0),
+            idle: Lock::new(idle::Idle::new()),
+            idle_ps: AtomicUsize::new(0),
+            spinning: AtomicUsize::new(0),
+            need_spinning: AtomicBool::new(false),
+            stopped: AtomicBool::new(false),
+            draining: AtomicBool::new(false),
+            next_id: AtomicU64::new(1),
+            born_outside: AtomicI64::new(0),
+            config,
+        };
+        shared.set_procs(procs);
+        shared
+    }
+
+    #[inline]
+    pub(crate) fn procs(&self) -> usize {
+        self.procs.load(Relaxed)
+    }
+
+    /// Changes the number of Ps; returns the old one. New Ps are idle until there is work for them; a P that
+    /// is one too many is given up by its M at the next dispatch. In user context: it allocates.
+    pub(crate) fn set_procs(&self, n: usize) -> usize {
+        assert!(
+            (1..=MAX_PROCS).contains(&n),
+            "a runtime has 1 to {MAX_PROCS} processors, not {n}: each is a right to run code, not a goroutine"
+        );
+        self.orders[n].get_or_init(|| StealOrder::new(n));
+        for (id, slot) in self.allp.iter().enumerate().take(n) {
+            if slot.load(Acquire).is_null() {
+                let p = Box::into_raw(Box::new(P::new(id, self.config.seed ^ ((id as u64) << 32))));
+                if slot.compare_exchange(ptr::null_mut(), p, AcqRel, Acquire).is_err() {
+                    // SAFETY: made just above, and nobody has seen it.
+                    drop(unsafe { Box::from_raw(p) });
+                }
+            }
+        }
+        self.resize(n)
+    }
+
+    /// The P with this id, if there ever was one.
+    #[inline]
+    pub(crate) fn p(&self, id: usize) -> Option<&P> {
+        // SAFETY: set once, with release, and freed with the runtime.
+        unsafe { self.allp.get(id)?.load(Acquire).as_ref() }
+    }
+
+    /// Every P that was ever made.
+    pub(crate) fn all_ps(&self) -> impl Iterator<Item = &P> {
+        (0..MAX_PROCS).map_while(|id| self.p(id))
+    }
+
+    /// Goroutines that exist: spawned and not ended.
+    pub(crate) fn live(&self) -> usize {
+        let on_ps: i64 = self.all_ps().map(|p| p.stats.live.load(Relaxed)).sum();
+        // The counters are read one after another: a negative moment is possible, and means none.
+        (on_ps + self.born_outside.load(Relaxed)).max(0) as usize
+    }
+
+    // ---- the global queue ----
+
+    #[inline]
+    pub(crate) fn global_len(&self) -> usize {
+        self.global_len.load(Relaxed)
+    }
+
+    /// Queues a goroutine at the global tail. A signal handler may, in user state.
+    ///
+    /// # Safety
+    /// It is runnable, and in no queue.
+    pub(crate) unsafe fn push_global(&self, g: NonNull<G>) {
+        let mut global = self.global.lock();
+        // SAFETY: the caller's promise.
+        unsafe { global.push_back(g) };
+        self.global_len.store(global.len(), Relaxed);
+    }
+
+    #[cold]
+    pub(crate) fn append_global(&self, list: List<G>) {
+        let mut global = self.global.lock();
+        global.append(list);
+        self.global_len.store(global.len(), Relaxed);
+    }
+
+    pub(crate) fn prepend_global(&self, list: List<G>) {
+        let mut global = self.global.lock();
+        global.prepend(list);
+        self.global_len.store(global.len(), Relaxed);
+    }
+
+    /// Up to `n` from the global head.
+    pub(crate) fn take_global(&self, n: usize) -> List<G> {
+        let mut global = self.global.lock();
+        let list = global.take(n);
+        self.global_len.store(global.len(), Relaxed);
+        list
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        for slot in &self.allp {
+            let p = slot.load(Acquire);
+            if !p.is_null() {
+                // SAFETY: made by `Box::into_raw`; no thread of the runtime is left.
+                drop(unsafe { Box::from_raw(p) });
+            }
+        }
+    }
+}
+
+/// The runtime a goroutine belongs to.
+///
+/// # Safety
+/// The runtime is alive, or `g` is held by a handle (which keeps its memory).
+#[inline]
+pub(crate) unsafe fn shared_of<'a>(g: &G) -> &'a Shared {
+    // SAFETY: the slab stamps its extents with the address of their `Shared`.
+    unsafe { &*g.owner().cast::<Shared>() }
+}

@@ -1,0 +1,273 @@
+//! Birth and end of a goroutine.
+//!
+//! The closure is written into the header (or boxed, if it is large) in user context, before the call that queues
+//! it; the result takes its place when it ends. One [`Vtable`] per pair of closure and result type knows
+//! both layouts.
+
+use std::any::Any;
+use std::io;
+use std::marker::PhantomData;
+use std::mem::MaybeUninit;
+use std::panic::{self, AssertUnwindSafe, Location};
+use std::ptr::{self, NonNull};
+use std::sync::atomic::Ordering::*;
+
+use super::Shared;
+use super::call::Call;
+use super::wait::Waiter;
+use crate::g::{After, Birth, Ext, G, INLINE, Vtable};
+use crate::m::M;
+use crate::p::{P, adjust, bump};
+
+/// What a joiner gets.
+pub(crate) type Outcome<T> = Result<T, Box<dyn Any + Send>>;
+
+/// What a goroutine runs. Closures are bodies; a scope adds its own end.
+pub(crate) trait Body {
+    type Output;
+    /// Runs it, catching its panic.
+    fn run(self) -> (Outcome<Self::Output>, After);
+    /// It cannot be started.
+    fn fail(self) -> After;
+}
+
+impl<F: FnOnce() -> T, T> Body for F {
+    type Output = T;
+
+    #[inline]
+    fn run(self) -> (Outcome<T>, After) {
+        (panic::catch_unwind(AssertUnwindSafe(self)), After::NOTHING)
+    }
+
+    fn fail(self) -> After {
+        // A panic in the drop of what it captured has nobody to go to.
+        let _ = panic::catch_unwind(AssertUnwindSafe(move || drop(self)));
+        After::NOTHING
+    }
+}
+
+struct Task<B>(PhantomData<B>);
+
+/// Whether a value lies in the payload itself; otherwise a pointer to its box does.
+const fn fits<V>() -> bool {
+    size_of::<V>() <= INLINE && align_of::<V>() <= align_of::<u64>()
+}
+
+/// Writes `value` to a payload.
+///
+/// # Safety
+/// `at` is a payload that holds nothing.
+#[inline]
+unsafe fn put<V>(at: *mut u8, value: V) {
+    if fits::<V>() {
+        // SAFETY: large and aligned enough.
+        unsafe { at.cast::<V>().write(value) };
+    } else {
+        // SAFETY: a pointer always fits.
+        unsafe { at.cast::<*mut V>().write(Box::into_raw(Box::new(value))) };
+    }
+}
+
+/// Reads out what `put` wrote.
+///
+/// # Safety
+/// The payload holds a `V`, which is the caller's now.
+#[inline]
+unsafe fn take<V>(at: *mut u8) -> V {
+    if fits::<V>() {
+        // SAFETY: written by `put`.
+        unsafe { at.cast::<V>().read() }
+    } else {
+        // SAFETY: written by `put`, from `Box::into_raw`.
+        unsafe { *Box::from_raw(at.cast::<*mut V>().read()) }
+    }
+}
+
+impl<B: Body> Task<B> {
+    const VTABLE: &'static Vtable =
+        &Vtable { run: Self::run, fail: Self::fail, drop_result: Self::drop_result };
+
+    unsafe fn run(g: &G) -> After {
+        // SAFETY: a goroutine that starts holds its body, which has left the payload when the result takes its place.
+        unsafe {
+            let (outcome, after) = take::<B>(g.payload()).run();
+            put(g.payload(), outcome);
+            after
+        }
+    }
+
+    unsafe fn fail(g: &G, why: Box<dyn Any + Send>) -> After {
+        // SAFETY: never started, so it holds its body.
+        unsafe {
+            let after = take::<B>(g.payload()).fail();
+            put::<Outcome<B::Output>>(g.payload(), Err(why));
+            after
+        }
+    }
+
+    unsafe fn drop_result(g: &G) {
+        // SAFETY: the caller found an untaken result.
+        let outcome = unsafe { take::<Outcome<B::Output>>(g.payload()) };
+        // It was detached: a panic in the drop of its result has nobody to go to.
+        let _ = panic::catch_unwind(AssertUnwindSafe(move || drop(outcome)));
+    }
+}
+
+/// Takes the result of an ended goroutine.
+///
+/// # Safety
+/// `g.is_done()`, its result type is `T`, and the caller is its one `JoinHandle`, which calls this once.
+pub(crate) unsafe fn take_outcome<T>(g: &G) -> Outcome<T> {
+    // SAFETY: the result is there (contract).
+    let outcome = unsafe { take::<Outcome<T>>(g.payload()) };
+    // SAFETY: moved out just now.
+    unsafe { g.result_taken() };
+    outcome
+}
+
+/// How a goroutine differs from the default.
+pub(crate) struct Options {
+    pub(crate) site: &'static Location<'static>,
+    pub(crate) ext: Option<Box<Ext>>,
+    /// None: the runtime's.
+    pub(crate) stack_class: Option<u8>,
+}
+
+/// Makes a goroutine of `shared`'s runtime and queues it. The header returned counts one handle.
+///
+/// # Safety
+/// What `body` and its result borrow outlives the goroutine, and both may move between threads.
+#[inline]
+pub(crate) unsafe fn spawn<B: Body>(shared: &Shared, options: Options, body: B) -> io::Result<NonNull<G>> {
+    // In user context, because a large closure is boxed.
+    let mut payload = MaybeUninit::<[u64; INLINE / 8]>::uninit();
+    // SAFETY: as large and aligned as a payload.
+    unsafe { put(payload.as_mut_ptr().cast(), body) };
+    let ext = options.ext.map_or(ptr::null_mut(), Box::into_raw);
+
+    let call = Call::enter();
+    let p = match call.m() {
+        Some(m) if ptr::eq(m.shared, shared) => Some(m.p()),
+        _ => None,
+    };
+    let (g, id) = match shared.header(p) {
+        Ok(found) => found,
+        Err(e) => {
+            drop(call);
+            // SAFETY: written above and given to nobody.
+            unsafe {
+                drop(take::<B>(payload.as_mut_ptr().cast()));
+                if !ext.is_null() {
+                    drop(Box::from_raw(ext));
+                }
+            }
+            return Err(e);
+        }
+    };
+    // SAFETY: fresh from the slab: ours alone, and its payload is empty.
+    let header = unsafe { g.as_ref() };
+    let birth = Birth {
+        id,
+        vtable: Task::<B>::VTABLE,
+        site: options.site,
+        ext,
+        stack_class: options.stack_class.unwrap_or(shared.config.stack_class),
+    };
+    // SAFETY: as above.
+    unsafe {
+        ptr::copy_nonoverlapping(payload.as_ptr().cast::<u8>(), header.payload(), INLINE);
+        header.begin(birth);
+    }
+    call.enqueue(header);
+    Ok(g)
+}
+
+impl Shared {
+    /// A free header and a fresh id, counted as alive.
+    #[inline]
+    fn header(&self, p: Option<&P>) -> io::Result<(NonNull<G>, u64)> {
+        let Some(p) = p else { return self.header_outside() };
+        // SAFETY: the caller owns p; the reference ends with this function.
+        let own = unsafe { p.own() };
+        let g = own.alloc_g(self)?;
+        bump(&p.stats.created);
+        adjust(&p.stats.live, 1);
+        Ok((g, own.next_id(self)))
+    }
+
+    #[cold]
+    fn header_outside(&self) -> io::Result<(NonNull<G>, u64)> {
+        let mut one = self.slab.alloc(1, ptr::from_ref(self).cast())?;
+        self.born_outside.fetch_add(1, Relaxed);
+        Ok((one.pop_front().expect("the slab gives at least one"), self.next_id.fetch_add(1, Relaxed)))
+    }
+}
+
+/// The first function on a goroutine's stack; in RT.
+pub(super) fn entry(g: &G) {
+    drop(Call::resumed());
+    // SAFETY: it starts now, with its closure in the payload.
+    let after = unsafe { (g.vtable().run)(g) };
+    end(g, after).keep();
+}
+
+/// The result is in the payload: tells whoever waits for it. In user context; returns in RT.
+fn end(g: &G, after: After) -> Call {
+    crate::local::drop_all(g);
+    let joiner = g.finish();
+    if let Some(hook) = after.call {
+        // SAFETY: given with its argument by the body, to be called once after its end.
+        unsafe { hook(after.with) };
+    }
+    let call = Call::enter();
+    if let Some(joiner) = joiner {
+        // SAFETY: registered by the joiner.
+        call.wake(unsafe { Waiter::from_raw(joiner) });
+    }
+    call
+}
+
+/// A goroutine that could not get a stack ends with the reason, as if it had panicked. On the worker's own
+/// stack, which serves as the goroutine's: wherever it would switch, it stays (`call::must_stay`).
+#[cold]
+pub(super) fn fail(m: &M, g: &G, why: &io::Error) {
+    m.leave();
+    let message = format!("goroutine {} cannot start: no stack for it: {why}", g.id());
+    eprintln!("{message} (spawned at {})", g.site());
+    // SAFETY: it was never given a stack, so it never started.
+    let after = unsafe { (g.vtable().fail)(g, Box::new(message)) };
+    end(g, after).keep();
+}
+
+/// The worker has the goroutine's stack back; it ended on `p`.
+#[inline]
+pub(super) fn bury(shared: &Shared, p: &P, g: &G) {
+    adjust(&p.stats.live, -1);
+    if g.leave_cpu() {
+        // SAFETY: the caller owns p.
+        unsafe { p.own() }.free_g(g.ptr(), shared);
+    }
+    if shared.draining.load(Relaxed) {
+        shared.monitor.note_end();
+    }
+}
+
+/// Drops a handle to a goroutine; returns the header if it was the last use of it.
+pub(crate) fn drop_handle(g: NonNull<G>) {
+    // SAFETY: the handle keeps the header alive.
+    let header = unsafe { g.as_ref() };
+    // SAFETY: as above.
+    let shared = unsafe { super::shared_of(header) };
+    if !header.drop_ref() {
+        return;
+    }
+    let call = Call::enter();
+    match call.m() {
+        // SAFETY: the call owns the P.
+        Some(m) if ptr::eq(m.shared, shared) => unsafe { m.p().own() }.free_g(g, shared),
+        _ => {
+            drop(call);
+            crate::runtime::return_header(shared, g);
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Who waits: a goroutine or a plain thread, behind one word.
+//!
+//! Primitives keep [`Waiter`]s in their wait lists and never ask which kind they hold; that is how every
+//! one of them works from plain threads too.
+//!
+//! # Tickets: several possible wakers
+//! A wait that more than one party may end (a `select`, a time-out) draws a [`Ticket`]. Each party must
+//! [`claim`](Ticket::claim) it before it wakes the waiter, and exactly one claim succeeds. A ticket outlives its wait
+//! harmlessly: the next wait draws a new generation, and old claims fail. That is why the claim word lives in type-stable
+//! memory: the goroutine's header, or a thread's parker, which is recycled but never freed.
+//!
+//! # The rule for wakers
+//! One wake-up per wait. Whoever takes a waiter out of a list (or wins its ticket) wakes it, once; a waiter whose ticket
+//! was claimed by another party parks until that wake-up comes, even if it no longer needs it.
+//!
+//! | thread's word | meaning                  | left by                |
+//! |---------------|--------------------------|------------------------|
+//! | 0             | running or waiting       | waker → 1              |
+//! | 1             | woken                    | the thread → 0         |
+
+use std::cell::Cell;
+use std::ptr::NonNull;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering::*};
+
+use runnext_sys::futex;
+
+use crate::g::G;
+
+/// Somebody who waits, or is about to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Waiter(NonZero);
+
+type NonZero = std::num::NonZeroUsize;
+
+/// Marks a thread's parker; headers and parkers are aligned far beyond it.
+const THREAD: usize = 1;
+
+pub(super) enum Who {
+    Goroutine(NonNull<G>),
+    Thread(&'static Parker),
+}
+
+impl Waiter {
+    #[inline]
+    pub(super) fn goroutine(g: &G) -> Waiter {
+        Waiter(g.ptr().addr())
+    }
+
+    pub(super) fn thread() -> Waiter {
+        let parker: *const Parker = Parker::current();
+        Waiter(NonZero::new(parker.addr() | THREAD).expect("tagged, so not zero"))
+    }
+
+    #[inline]
+    pub(super) fn who(self) -> Who {
+        let word = self.0.get();
+        if word & THREAD == 0 {
+            // SAFETY: made from a reference by `goroutine`.
+            Who::Goroutine(unsafe { NonNull::new_unchecked(word as *mut G) })
+        } else {
+            // SAFETY: made from a parker by `thread`, and parkers are never freed.
+            Who::Thread(unsafe { &*((word & !THREAD) as *const Parker) })
+        }
+    }
+
+    /// As a word, for atomics. Never zero.
+    #[inline]
+    pub(crate) fn into_raw(self) -> usize {
+        self.0.get()
+    }
+
+    /// # Safety
+    /// `raw` came from [`into_raw`](Self::into_raw).
+    #[inline]
+    pub(crate) unsafe fn from_raw(raw: usize) -> Waiter {
+        // SAFETY: not zero, by the contract.
+        Waiter(unsafe { NonZero::new_unchecked(raw) })
+    }
+
+    fn claim_word(&self) -> &AtomicU32 {
+        match self.who() {
+            // SAFETY: headers are type-stable while the runtime lives, and the goroutine of a waiter is alive.
+            Who::Goroutine(g) => unsafe { &(*g.as_ptr()).claim },
+            Who::Thread(parker) => &parker.claim,
+        }
+    }
+
+    /// Draws a ticket for the next wait. By the waiter itself.
+    pub(crate) fn draw(self) -> Ticket {
+        let word = self.claim_word();
+        let turn = (word.load(Relaxed) | 1).wrapping_add(1);
+        word.store(turn, Release);
+        Ticket { waiter: self, turn }
+    }
+}
+
+/// The right to end one particular wait, contended for by several parties.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ticket {
+    pub(crate) waiter: Waiter,
+    /// Even; the claim word holds it while unclaimed and it plus one afterwards.
+    turn: u32,
+}
+
+impl Ticket {
+    /// True for exactly one caller per ticket, who then must wake the waiter (or is the waiter).
+    pub(crate) fn claim(self) -> bool {
+        self.waiter.claim_word().compare_exchange(self.turn, self.turn + 1, AcqRel, Relaxed).is_ok()
+    }
+
+    /// Whether the claim is still open. A moment's view.
+    pub(crate) fn is_open(self) -> bool {
+        self.waiter.claim_word().load(Relaxed) == self.turn
+    }
+}
+
+/// Where a plain thread sleeps. Allocated for a thread when it first waits, recycled when it ends.
+#[repr(align(64))]
+pub(super) struct Parker {
+    word: AtomicU32,
+    claim: AtomicU32,
+}
+
+static RECYCLED: Mutex<Vec<&'static Parker>> = Mutex::new(Vec::new());
+
+struct Slot(Cell<Option<&'static Parker>>);
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        if let Some(parker) = self.0.take() {
+            RECYCLED.lock().unwrap_or_else(|e| e.into_inner()).push(parker);
+        }
+    }
+}
+
+thread_local! {
+    static PARKER: Slot = const { Slot(Cell::new(None)) };
+}
+
+impl Parker {
+    fn fresh() -> &'static Parker {
+        let recycled = RECYCLED.lock().unwrap_or_else(|e| e.into_inner()).pop();
+        recycled.unwrap_or_else(|| {
+            Box::leak(Box::new(Parker { word: AtomicU32::new(0), claim: AtomicU32::new(0) }))
+        })
+    }
+
+    #[inline(never)]
+    fn current() -> &'static Parker {
+        PARKER
+            .try_with(|slot| match slot.0.get() {
+                Some(parker) => parker,
+                None => {
+                    let parker = Parker::fresh();
+                    slot.0.set(Some(parker));
+                    parker
+                }
+            })
+            // The thread is ending and its slot is gone: one more, never recycled.
+            .unwrap_or_else(|_| Parker::fresh())
+    }
+
+    pub(super) fn park(&self) {
+        while self.word.swap(0, Acquire) == 0 {
+            futex::wait(&self.word, 0);
+        }
+    }
+
+    pub(super) fn unpark(&self) {
+        self.word.store(1, Release);
+        futex::wake_one(&self.word);
+    }
+}

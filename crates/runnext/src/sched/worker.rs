@@ -1,0 +1,310 @@
+//! The loop of an M: find a goroutine, run it until it switches off, do what it asked for.
+//!
+//! All of this is in RT, on the thread's own stack. What to run is decided by `runnext_core::next`; this file
+//! carries it out. After `resume` nothing that was read before holds any more (R2): the goroutine may have been
+//! preempted with this thread, which then went on with another P.
+
+use std::hint;
+use std::ptr;
+use std::sync::atomic::{Ordering::*, fence};
+
+use runnext_core::next::{self, Pick};
+use runnext_sys::clock;
+
+use super::call::take_p;
+use super::{Shared, spawn};
+use crate::g::{self, G, Switch};
+use crate::m::M;
+use crate::p::{P, bump};
+
+/// Rounds over all Ps before a thief gives up; `runnext` is taken only in the last (Go's figure).
+const PASSES: usize = 4;
+/// How long a thief leaves a busy P's `runnext` alone, in ns: its goroutine is probably about to be run by the one that
+/// woke it (Go's figure).
+const NEXT_GRACE_NS: u64 = 3_000;
+
+/// Runs the M until the runtime stops or its thread must end.
+pub(super) fn run(m: &'static M) {
+    if !begin_search(m) && !sleep(m) {
+        return;
+    }
+    while let Some(g) = find_runnable(m) {
+        if !execute(m, g) {
+            return;
+        }
+    }
+}
+
+/// A new thread takes an idle P and searches: it was made because somebody found none to give a P to.
+fn begin_search(m: &M) -> bool {
+    let shared = m.shared();
+    let Some(p) = shared.take_idle_p(ptr::null()) else { return false };
+    take_p(m, p);
+    m.spinning.set(true);
+    shared.spinning.fetch_add(1, SeqCst);
+    true
+}
+
+/// The next goroutine to run on this M's P. None: the runtime has stopped.
+fn find_runnable(m: &'static M) -> Option<&'static G> {
+    let shared = m.shared();
+    loop {
+        if shared.stopped.load(Relaxed) {
+            let p = m.p();
+            m.set_p(ptr::null());
+            shared.idle_p(p);
+            return None;
+        }
+        let p = m.p();
+        if p.id >= shared.procs() {
+            retire(m, p);
+            if !sleep(m) {
+                return None;
+            }
+            continue;
+        }
+        let found = match next::pick(&p.view(shared.global_len(), shared.procs())) {
+            Pick::Next => take_next(p, P::inherit_slice),
+            Pick::NextFresh => take_next(p, P::fresh_slice),
+            Pick::Kick => {
+                kick(shared, p);
+                None
+            }
+            // SAFETY: this M owns p.
+            Pick::Local => unsafe { p.runq.pop() }.inspect(|_| p.fresh_slice()),
+            Pick::Global(n) => take_global(shared, p, n),
+            Pick::Search => match search(m, p) {
+                Some(g) => Some(g),
+                None if give_up_p(m, p) => continue,
+                None => return None,
+            },
+        };
+        if let Some(g) = found {
+            if m.spinning.get() {
+                stop_spinning(m);
+            }
+            // SAFETY: queued, so alive.
+            return Some(unsafe { g.as_ref() });
+        }
+    }
+}
+
+type Found = Option<ptr::NonNull<G>>;
+
+#[inline]
+fn take_next(p: &P, slice: fn(&P)) -> Found {
+    // SAFETY: the caller owns p. None if a thief was faster.
+    unsafe { p.runq.take_next() }.inspect(|_| slice(p))
+}
+
+/// A chain of hand-offs is over while others wait: its next member queues up.
+#[cold]
+fn kick(shared: &Shared, p: &P) {
+    // SAFETY: the caller owns p, and what left `next` is in no queue.
+    if let Some(g) = unsafe { p.runq.take_next() } {
+        shared.put_tail(p, unsafe { g.as_ref() });
+    }
+}
+
+fn take_global(shared: &Shared, p: &P, n: usize) -> Found {
+    let mut list = shared.take_global(n);
+    let g = list.pop_front()?;
+    // SAFETY: the caller owns p.
+    unsafe { p.runq.push_batch(&mut list) };
+    if !list.is_empty() {
+        shared.prepend_global(list);
+    }
+    p.fresh_slice();
+    Some(g)
+}
+
+/// A searcher found work: there may be more, so the next one starts.
+fn stop_spinning(m: &M) {
+    let shared = m.shared();
+    m.spinning.set(false);
+    shared.spinning.fetch_sub(1, SeqCst);
+    shared.wake_one();
+}
+
+/// Looks on the other Ps.
+fn search(m: &M, p: &P) -> Found {
+    let shared = m.shared();
+    if !m.spinning.get() {
+        let (spinning, idle) = (shared.spinning.load(Relaxed), shared.idle_ps.load(Relaxed));
+        if !next::may_spin(spinning, idle, shared.procs()) {
+            return None;
+        }
+        m.spinning.set(true);
+        shared.spinning.fetch_add(1, SeqCst);
+    }
+    let g = steal(shared, p)?;
+    bump(&p.stats.steals);
+    p.fresh_slice();
+    Some(g)
+}
+
+fn steal(shared: &Shared, p: &P) -> Found {
+    let order = shared.orders[shared.procs()].get()?;
+    for pass in 1..=PASSES {
+        // SAFETY: the caller owns p.
+        let roll = unsafe { p.own() }.dice.u32();
+        for id in order.start(roll) {
+            let Some(victim) = shared.p(id) else { continue };
+            if ptr::eq(victim, p) || victim.idle.load(Relaxed) {
+                continue;
+            }
+            // SAFETY: the caller owns p.
+            if let Some(g) = unsafe { victim.runq.steal_into(&p.runq) } {
+                return Some(g);
+            }
+            if pass == PASSES && victim.runq.has_next() {
+                let since = clock::ticks();
+                while victim.runq.has_next() && clock::ticks_to_ns(clock::ticks() - since) < NEXT_GRACE_NS {
+                    hint::spin_loop();
+                }
+                if let Some(g) = victim.runq.steal_next() {
+                    return Some(g);
+                }
+            }
+        }
+        if shared.global_len() > 0 {
+            return None;
+        }
+    }
+    None
+}
+
+/// Nothing found: the P becomes idle and the M sleeps, unless work turns up at the last moment. True: go on with the P it
+/// has now. False: the runtime has stopped.
+fn give_up_p(m: &'static M, p: &P) -> bool {
+    let shared = m.shared();
+    {
+        let mut idle = shared.idle.lock();
+        if shared.global_len() > 0 {
+            return true;
+        }
+        if !m.spinning.get() && shared.need_spinning.swap(false, SeqCst) {
+            m.spinning.set(true);
+            shared.spinning.fetch_add(1, SeqCst);
+            return true;
+        }
+        m.set_p(ptr::null());
+        shared.idle_p_locked(&mut idle, p);
+    }
+    if m.spinning.get() {
+        m.spinning.set(false);
+        shared.spinning.fetch_sub(1, SeqCst);
+        fence(SeqCst); // pairs with the fence in `wake_one`
+        if shared.any_work() && begin_search(m) {
+            return true;
+        }
+    }
+    sleep(m)
+}
+
+/// Sleeps as an idle M until it is handed a P. False: the runtime has stopped.
+fn sleep(m: &M) -> bool {
+    {
+        let mut idle = m.shared().idle.lock();
+        if m.shared().stopped.load(Relaxed) {
+            return false;
+        }
+        idle.push_m(m);
+    }
+    let p = m.wait_for_p();
+    if p.is_null() {
+        return false;
+    }
+    take_p(m, p);
+    true
+}
+
+/// This P is one too many since `set_procs`: its work goes to the front of the global queue.
+#[cold]
+fn retire(m: &M, p: &P) {
+    let shared = m.shared();
+    if m.spinning.replace(false) {
+        shared.spinning.fetch_sub(1, SeqCst);
+    }
+    // SAFETY: this M owns p.
+    let (work, headers) = unsafe { (p.runq.drain(), p.own().give_all_back(shared)) };
+    let last = shared.slab.free(headers);
+    debug_assert!(!last, "a runtime with a running M is not orphaned");
+    if !work.is_empty() {
+        shared.prepend_global(work);
+    }
+    m.set_p(ptr::null());
+    shared.idle_p(p);
+    fence(SeqCst);
+    if shared.any_work() {
+        shared.wake_one();
+    }
+}
+
+/// Runs `g` until it switches off. False: this thread must end.
+fn execute(m: &'static M, g: &'static G) -> bool {
+    let wired = g.wired.load(Relaxed);
+    // SAFETY: a wired goroutine's M sleeps with it, so it is alive.
+    if let Some(owner) = unsafe { wired.as_ref() } {
+        let p = m.p();
+        m.set_p(ptr::null());
+        owner.hand(p);
+        return sleep(m);
+    }
+    let shared = m.shared();
+    if !g.has_stack() {
+        // SAFETY: this M owns its P.
+        match unsafe { m.p().own() }.take_stack(g.stack_class(), shared) {
+            // SAFETY: dispatched by this M, for the first time.
+            Ok(stack) => unsafe { g.attach(stack, spawn::entry) },
+            Err(why) => return cannot_start(m, g, &why),
+        }
+    }
+    m.set_g(g);
+    bump(&m.p().stats.dispatched);
+    loop {
+        g.state.store(g::RUNNING, Relaxed);
+        // SAFETY: dispatched by this M, which is on its own stack; it has a stack.
+        let asked = unsafe { g.resume() };
+        let p = m.p(); // R2
+        match asked {
+            Some(Switch::Park) => {
+                if g.state.compare_exchange(g::RUNNING, g::WAITING, AcqRel, Acquire).is_ok() {
+                    break;
+                }
+                // Notified between publishing itself and here: it goes on at once, on the same slice.
+            }
+            Some(Switch::Yield) => {
+                g.state.store(g::RUNNABLE, Relaxed);
+                shared.put_tail(p, g);
+                break;
+            }
+            None => {
+                // SAFETY: it ended. This M owns its P.
+                unsafe { p.own().give_stack(g.detach(), shared) };
+                spawn::bury(shared, p, g);
+                break;
+            }
+        }
+    }
+    m.set_g(ptr::null());
+    if m.locks.get() > 0 {
+        // It ended locked to this thread, which nobody knows the state of.
+        let p = m.p();
+        m.set_p(ptr::null());
+        shared.hand_off(p);
+        return false;
+    }
+    true
+}
+
+#[cold]
+fn cannot_start(m: &'static M, g: &'static G, why: &std::io::Error) -> bool {
+    m.set_g(g);
+    g.state.store(g::RUNNING, Relaxed);
+    spawn::fail(m, g, why);
+    let p = m.p(); // R2
+    spawn::bury(m.shared(), p, g);
+    m.set_g(ptr::null());
+    true
+}

@@ -1,0 +1,205 @@
+//! `scope`: goroutines that may borrow from their caller's frame.
+//!
+//! The scope does not return before all its goroutines have ended, so what they borrow outlives them. It waits even when
+//! its own closure panics. A child counts as ended when its closure is gone and its result is either in the
+//! hands of a handle, which cannot outlive the scope, or dropped.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::panic::{self, AssertUnwindSafe, Location};
+use std::sync::atomic::{AtomicUsize, Ordering::*};
+
+use crate::g::{After, WaitReason};
+use crate::goroutine::{Goroutine, JoinHandle, current_shared};
+use crate::sched::call::Call;
+use crate::sched::spawn::{self, Body, Options, Outcome};
+use crate::sched::wait::Waiter;
+
+/// A scope for goroutines that borrow; see [`scope`].
+pub struct Scope<'scope, 'env: 'scope> {
+    state: State,
+    // Invariant in both: a longer lifetime must not be made from a shorter one.
+    scope: PhantomData<&'scope mut &'scope ()>,
+    env: PhantomData<&'env mut &'env ()>,
+}
+
+struct State {
+    /// Children that have not ended, plus one for the scope's own closure.
+    running: AtomicUsize,
+    /// Panics of children that no `join` has taken.
+    panics: AtomicUsize,
+    /// Who waits at the end of the scope; written before the scope gives up its own count.
+    waiter: AtomicUsize,
+}
+
+/// Starts goroutines that may borrow local variables: all of them have ended when `scope` returns.
+///
+/// # Blocks
+/// The goroutine (on a plain thread, the thread), until every goroutine of the scope has ended.
+///
+/// # Panics
+/// If `f` panics, with its panic; if a goroutine of the scope panicked and was not joined.
+///
+/// # Example
+/// ```
+/// #[runnext::main]
+/// fn main() {
+///     let words = ["goroutines", "may", "borrow"];
+///     let mut total = 0;
+///     runnext::scope(|s| {
+///         let lengths = words.map(|w| s.go(move || w.len()));
+///         total = lengths.into_iter().map(|l| l.join().unwrap()).sum();
+///     });
+///     assert_eq!(total, 19);
+/// }
+/// ```
+pub fn scope<'env, F, T>(f: F) -> T
+where
+    F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T,
+{
+    let scope = Scope {
+        state: State {
+            running: AtomicUsize::new(1),
+            panics: AtomicUsize::new(0),
+            waiter: AtomicUsize::new(0),
+        },
+        scope: PhantomData,
+        env: PhantomData,
+    };
+    let outcome = panic::catch_unwind(AssertUnwindSafe(|| f(&scope)));
+    scope.state.wait();
+    match outcome {
+        Err(payload) => panic::resume_unwind(payload),
+        Ok(_) if scope.state.panics.load(Relaxed) > 0 => panic!("a scoped goroutine panicked"),
+        Ok(value) => value,
+    }
+}
+
+impl State {
+    fn wait(&self) {
+        let mut call = Call::enter();
+        self.waiter.store(call.waiter().into_raw(), Relaxed);
+        if self.running.fetch_sub(1, AcqRel) != 1 {
+            call.park(WaitReason::Scope);
+        }
+    }
+
+    /// The last child out wakes the scope.
+    ///
+    /// # Safety
+    /// `state` is the scope of a child that was counted in and calls this once.
+    unsafe fn child_ended(state: *const ()) {
+        // SAFETY: the child's count keeps the scope until it is given up.
+        let state = unsafe { &*state.cast::<State>() };
+        if state.running.fetch_sub(1, AcqRel) == 1 {
+            // The count reached zero, so the scope has given up its own and sleeps, or is about to, until we
+            // wake it: it is still there.
+            // SAFETY: written by `wait` before it gave up its count.
+            Call::enter().wake(unsafe { Waiter::from_raw(state.waiter.load(Relaxed)) });
+        }
+    }
+
+    fn after_child(&self) -> After {
+        After { call: Some(State::child_ended), with: std::ptr::from_ref(self).cast() }
+    }
+}
+
+/// The body of a child: counts its panic, and its end.
+struct Child<'scope, F> {
+    f: F,
+    state: &'scope State,
+}
+
+impl<F: FnOnce() -> T, T> Body for Child<'_, F> {
+    type Output = T;
+
+    fn run(self) -> (Outcome<T>, After) {
+        let Child { f, state } = self;
+        let outcome = panic::catch_unwind(AssertUnwindSafe(f));
+        if outcome.is_err() {
+            state.panics.fetch_add(1, Relaxed);
+        }
+        (outcome, state.after_child())
+    }
+
+    fn fail(self) -> After {
+        self.state.panics.fetch_add(1, Relaxed);
+        self.state.after_child()
+    }
+}
+
+impl<'scope> Scope<'scope, '_> {
+    /// Starts a goroutine in the scope; like [`go`](crate::go), but `f` may borrow what outlives the scope.
+    ///
+    /// # Panics
+    /// As [`go`](crate::go).
+    #[track_caller]
+    pub fn go<F, T>(&'scope self, f: F) -> ScopedJoinHandle<'scope, T>
+    where
+        F: FnOnce() -> T + Send + 'scope,
+        T: Send + 'scope,
+    {
+        let shared = current_shared("Scope::go");
+        let options = Options { site: Location::caller(), ext: None, stack_class: None };
+        let state = &self.state;
+        state.running.fetch_add(1, Relaxed);
+        // SAFETY: the scope waits for the child, so 'scope outlives it; Send by the bounds.
+        match unsafe { spawn::spawn(shared, options, Child { f, state }) } {
+            Ok(g) => ScopedJoinHandle {
+                // SAFETY: the header counts one handle for us, and its result is a T.
+                inner: unsafe { JoinHandle::new(g) },
+                state,
+            },
+            Err(e) => {
+                state.running.fetch_sub(1, Relaxed);
+                panic!("cannot start a goroutine: {e}")
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Scope<'_, '_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let children = self.state.running.load(Relaxed).saturating_sub(1);
+        f.debug_struct("Scope").field("running", &children).finish_non_exhaustive()
+    }
+}
+
+/// The right to wait for a goroutine of a scope and take its result.
+pub struct ScopedJoinHandle<'scope, T> {
+    inner: JoinHandle<T>,
+    state: &'scope State,
+}
+
+impl<T> ScopedJoinHandle<'_, T> {
+    /// Waits for the goroutine to end and takes its result; `Err` is the payload of its panic.
+    ///
+    /// # Blocks
+    /// The goroutine (on a plain thread, the thread) until the other one ends.
+    ///
+    /// # Errors
+    /// The panic's payload, which then no longer makes the scope panic.
+    pub fn join(self) -> std::thread::Result<T> {
+        let outcome = self.inner.join();
+        if outcome.is_err() {
+            self.state.panics.fetch_sub(1, Relaxed);
+        }
+        outcome
+    }
+
+    /// Whether it has ended, so that [`join`](Self::join) would not wait.
+    pub fn is_finished(&self) -> bool {
+        self.inner.is_finished()
+    }
+
+    /// The goroutine this handle is for.
+    pub fn goroutine(&self) -> &Goroutine {
+        self.inner.goroutine()
+    }
+}
+
+impl<T> fmt::Debug for ScopedJoinHandle<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}
