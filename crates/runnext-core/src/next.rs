@@ -109,25 +109,128 @@ pub fn may_spin(spinning: usize, idle: usize, procs: usize) -> bool {
 mod tests {
     use super::*;
 
-    const EMPTY: View =
-        View { tick: 1, next: false, local: false, global: 0, procs: 2, chain: 0, expired: false };
+    const EMPTY: View = View {
+        tick: 1,
+        next: false,
+        local: false,
+        global: 0,
+        procs: 2,
+        chain: 0,
+        expired: false,
+    };
 
     #[test]
     fn the_rules_as_a_table() {
         let table = [
             ("nothing", EMPTY, Pick::Search),
-            ("next first", View { next: true, local: true, global: 9, ..EMPTY }, Pick::Next),
-            ("then local", View { local: true, global: 9, ..EMPTY }, Pick::Local),
+            (
+                "next first",
+                View {
+                    next: true,
+                    local: true,
+                    global: 9,
+                    ..EMPTY
+                },
+                Pick::Next,
+            ),
+            (
+                "then local",
+                View {
+                    local: true,
+                    global: 9,
+                    ..EMPTY
+                },
+                Pick::Local,
+            ),
             ("then a batch", View { global: 9, ..EMPTY }, Pick::Global(5)),
-            ("the 61st", View { tick: 61, next: true, local: true, global: 9, ..EMPTY }, Pick::Global(1)),
-            ("the 61st, none there", View { tick: 61, next: true, ..EMPTY }, Pick::Next),
-            ("long chain, local waits", View { next: true, local: true, chain: CHAIN, ..EMPTY }, Pick::Kick),
-            ("long chain, global waits", View { next: true, global: 1, chain: CHAIN, ..EMPTY }, Pick::Kick),
-            ("long chain, alone", View { next: true, chain: CHAIN, ..EMPTY }, Pick::NextFresh),
-            ("one short of it", View { next: true, local: true, chain: CHAIN - 1, ..EMPTY }, Pick::Next),
-            ("expired, local waits", View { next: true, local: true, expired: true, ..EMPTY }, Pick::Kick),
-            ("expired, global waits", View { next: true, global: 3, expired: true, ..EMPTY }, Pick::Global(1)),
-            ("expired, alone", View { next: true, expired: true, ..EMPTY }, Pick::NextFresh),
+            (
+                "the 61st",
+                View {
+                    tick: 61,
+                    next: true,
+                    local: true,
+                    global: 9,
+                    ..EMPTY
+                },
+                Pick::Global(1),
+            ),
+            (
+                "the 61st, none there",
+                View {
+                    tick: 61,
+                    next: true,
+                    ..EMPTY
+                },
+                Pick::Next,
+            ),
+            (
+                "long chain, local waits",
+                View {
+                    next: true,
+                    local: true,
+                    chain: CHAIN,
+                    ..EMPTY
+                },
+                Pick::Kick,
+            ),
+            (
+                "long chain, global waits",
+                View {
+                    next: true,
+                    global: 1,
+                    chain: CHAIN,
+                    ..EMPTY
+                },
+                Pick::Kick,
+            ),
+            (
+                "long chain, alone",
+                View {
+                    next: true,
+                    chain: CHAIN,
+                    ..EMPTY
+                },
+                Pick::NextFresh,
+            ),
+            (
+                "one short of it",
+                View {
+                    next: true,
+                    local: true,
+                    chain: CHAIN - 1,
+                    ..EMPTY
+                },
+                Pick::Next,
+            ),
+            (
+                "expired, local waits",
+                View {
+                    next: true,
+                    local: true,
+                    expired: true,
+                    ..EMPTY
+                },
+                Pick::Kick,
+            ),
+            (
+                "expired, global waits",
+                View {
+                    next: true,
+                    global: 3,
+                    expired: true,
+                    ..EMPTY
+                },
+                Pick::Global(1),
+            ),
+            (
+                "expired, alone",
+                View {
+                    next: true,
+                    expired: true,
+                    ..EMPTY
+                },
+                Pick::NextFresh,
+            ),
         ];
         for (name, view, want) in table {
             assert_eq!(pick(&view), want, "{name}");
@@ -139,7 +242,10 @@ mod tests {
         for procs in 0..=64 {
             for len in 1..1000 {
                 let n = batch(len, procs);
-                assert!((1..=BATCH.min(len)).contains(&n), "{n} of {len} for {procs}");
+                assert!(
+                    (1..=BATCH.min(len)).contains(&n),
+                    "{n} of {len} for {procs}"
+                );
             }
         }
         assert_eq!(batch(1000, 1), BATCH);
@@ -149,7 +255,13 @@ mod tests {
     #[test]
     fn after_a_kick_the_others_run() {
         // Whatever the view, a kick is never answered by a kick: the caller then has `next` empty.
-        let after = View { next: false, local: true, chain: CHAIN, expired: true, ..EMPTY };
+        let after = View {
+            next: false,
+            local: true,
+            chain: CHAIN,
+            expired: true,
+            ..EMPTY
+        };
         assert_eq!(pick(&after), Pick::Local);
     }
 

@@ -29,12 +29,23 @@ impl Debug {
     }
 
     fn parse(text: &str, seed: u64) -> (Debug, Vec<String>) {
-        let mut debug = Debug { chaos: false, async_preempt_off: false, mprotect_guards: false, seed };
+        let mut debug = Debug {
+            chaos: false,
+            async_preempt_off: false,
+            mprotect_guards: false,
+            seed,
+        };
         let mut complaints = Vec::new();
-        for item in text.split(',').map(str::trim).filter(|item| !item.is_empty()) {
+        for item in text
+            .split(',')
+            .map(str::trim)
+            .filter(|item| !item.is_empty())
+        {
             let (name, value) = item.split_once('=').unwrap_or((item, "1"));
             let Ok(number) = value.trim().parse::<u64>() else {
-                complaints.push(format!("ignored '{item}': the value of {name} must be a number"));
+                complaints.push(format!(
+                    "ignored '{item}': the value of {name} must be a number"
+                ));
                 continue;
             };
             match name.trim() {
@@ -91,7 +102,8 @@ mod tests {
 
     #[test]
     fn what_is_known_is_set_and_the_rest_reported() {
-        let (debug, complaints) = Debug::parse("chaos=1, seed=7,asyncpreemptoff=0,bogus=1,chaos=x,", 3);
+        let (debug, complaints) =
+            Debug::parse("chaos=1, seed=7,asyncpreemptoff=0,bogus=1,chaos=x,", 3);
         assert!(debug.chaos && !debug.async_preempt_off && debug.seed == 7);
         assert_eq!(complaints.len(), 2, "{complaints:?}");
         assert!(complaints[0].contains("bogus") && complaints[1].contains("chaos=x"));
@@ -100,7 +112,15 @@ mod tests {
     #[test]
     fn nothing_said_changes_nothing() {
         let (debug, complaints) = Debug::parse("", 3);
-        assert_eq!(debug, Debug { chaos: false, async_preempt_off: false, mprotect_guards: false, seed: 3 });
+        assert_eq!(
+            debug,
+            Debug {
+                chaos: false,
+                async_preempt_off: false,
+                mprotect_guards: false,
+                seed: 3
+            }
+        );
         assert!(complaints.is_empty());
     }
 

@@ -12,7 +12,10 @@ pub(crate) struct Line {
 
 impl Line {
     pub(crate) const fn new() -> Line {
-        Line { bytes: [0; 512], len: 0 }
+        Line {
+            bytes: [0; 512],
+            len: 0,
+        }
     }
 
     /// Writes what was gathered to stderr. Async-signal-safe.

@@ -8,9 +8,9 @@ use std::ptr::NonNull;
 
 use crate::g::{Ext, G, WaitReason};
 use crate::m;
+use crate::sched::Shared;
 use crate::sched::call::{self, Call};
 use crate::sched::spawn::{self, Options};
-use crate::sched::Shared;
 use crate::stack;
 
 /// Panics with advice when there is no runtime around.
@@ -55,7 +55,17 @@ where
     T: Send + 'static,
 {
     // SAFETY: 'static and Send by the bounds.
-    match unsafe { spawn::spawn(shared, Options { site, ext: None, stack_class: None }, f) } {
+    match unsafe {
+        spawn::spawn(
+            shared,
+            Options {
+                site,
+                ext: None,
+                stack_class: None,
+            },
+            f,
+        )
+    } {
         // SAFETY: the header counts one handle for us, and its result is a T.
         Ok(g) => unsafe { JoinHandle::new(g) },
         Err(e) => panic!("cannot start a goroutine: {e}"),
@@ -191,7 +201,12 @@ pub fn set_procs(n: usize) -> usize {
 pub fn lock_os_thread() -> OsThreadGuard {
     let call = Call::enter();
     if let (Some(m), Some(g)) = (call.m(), call.g()) {
-        m.locks.set(m.locks.get().checked_add(1).expect("lock_os_thread nested four billion times"));
+        m.locks.set(
+            m.locks
+                .get()
+                .checked_add(1)
+                .expect("lock_os_thread nested four billion times"),
+        );
         g.wire(m);
     }
     OsThreadGuard { _here: PhantomData }
@@ -282,7 +297,10 @@ impl<T> JoinHandle<T> {
     /// # Safety
     /// The header counts one handle for the caller, has no other `JoinHandle`, and its result is a `T`.
     pub(crate) unsafe fn new(g: NonNull<G>) -> Self {
-        JoinHandle { goroutine: Goroutine(g), _result: PhantomData }
+        JoinHandle {
+            goroutine: Goroutine(g),
+            _result: PhantomData,
+        }
     }
 
     /// Waits for the goroutine to end and takes its result; `Err` is the payload of its panic.
@@ -399,9 +417,16 @@ impl Builder {
 
     fn options(self, site: &'static Location<'static>) -> io::Result<Options> {
         let stack_class = self.stack_size.map(stack::class_for).transpose()?;
-        let ext = self
-            .name
-            .map(|name| Box::new(Ext { name: Some(name.into_boxed_str()), ..Ext::default() }));
-        Ok(Options { site, ext, stack_class })
+        let ext = self.name.map(|name| {
+            Box::new(Ext {
+                name: Some(name.into_boxed_str()),
+                ..Ext::default()
+            })
+        });
+        Ok(Options {
+            site,
+            ext,
+            stack_class,
+        })
     }
 }

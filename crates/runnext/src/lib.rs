@@ -20,8 +20,8 @@ mod scope;
 mod stack;
 
 pub use goroutine::{
-    Goroutine, JoinHandle, OsThreadGuard, checkpoint, current, go, lock_os_thread, num_goroutines, procs,
-    set_procs, yield_now,
+    Goroutine, JoinHandle, OsThreadGuard, checkpoint, current, go, lock_os_thread, num_goroutines,
+    procs, set_procs, yield_now,
 };
 pub use local::LocalKey;
 pub use runnext_macros::{main, test};

@@ -17,7 +17,10 @@ pub(crate) struct Locals(Vec<(usize, Rc<dyn Any>)>);
 
 impl Locals {
     fn get(&self, key: usize) -> Option<Rc<dyn Any>> {
-        self.0.iter().find(|(k, _)| *k == key).map(|(_, v)| Rc::clone(v))
+        self.0
+            .iter()
+            .find(|(k, _)| *k == key)
+            .map(|(_, v)| Rc::clone(v))
     }
 }
 

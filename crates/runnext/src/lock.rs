@@ -44,7 +44,10 @@ unsafe impl<T: Send> Send for Lock<T> {}
 
 impl<T> Lock<T> {
     pub(crate) const fn new(value: T) -> Self {
-        Lock { word: AtomicU32::new(0), value: UnsafeCell::new(value) }
+        Lock {
+            word: AtomicU32::new(0),
+            value: UnsafeCell::new(value),
+        }
     }
 
     #[inline]
@@ -56,7 +59,10 @@ impl<T> Lock<T> {
     }
 
     pub(crate) fn try_lock(&self) -> Option<LockGuard<'_, T>> {
-        self.word.compare_exchange(0, 1, Acquire, Relaxed).ok().map(|_| LockGuard { lock: self })
+        self.word
+            .compare_exchange(0, 1, Acquire, Relaxed)
+            .ok()
+            .map(|_| LockGuard { lock: self })
     }
 
     #[cold]

@@ -140,7 +140,10 @@ impl M {
     pub(crate) fn try_enter(&self) -> bool {
         let word = self.word.load(Relaxed);
         word & STATE >= USER
-            && self.word.compare_exchange(word, word & !STATE | RT, Acquire, Relaxed).is_ok()
+            && self
+                .word
+                .compare_exchange(word, word & !STATE | RT, Acquire, Relaxed)
+                .is_ok()
     }
 
     /// Leaves RT for user code.
@@ -148,7 +151,8 @@ impl M {
     pub(crate) fn leave(&self) {
         let word = self.word.load(Relaxed);
         debug_assert_eq!(word & STATE, RT);
-        self.word.store((word + TURN) & !STATE | self.home.get(), Release);
+        self.word
+            .store((word + TURN) & !STATE | self.home.get(), Release);
     }
 
     /// The thread takes possession of a P it was given, or gives its own up (null).

@@ -50,7 +50,9 @@ unsafe extern "C" fn on_fault(signo: i32, info: *mut signal::siginfo_t, context:
 }
 
 fn report(address: usize) {
-    let Some(g) = m::current().and_then(m::M::g) else { return };
+    let Some(g) = m::current().and_then(m::M::g) else {
+        return;
+    };
     if !g.has_stack() {
         return;
     }

@@ -134,8 +134,10 @@ impl P {
     /// A dispatch on a slice of its own.
     #[inline]
     pub(crate) fn fresh_slice(&self) {
-        self.tick.store(self.tick.load(Relaxed).wrapping_add(1), Relaxed);
-        self.slice.store(self.slice.load(Relaxed).wrapping_add(1), Relaxed);
+        self.tick
+            .store(self.tick.load(Relaxed).wrapping_add(1), Relaxed);
+        self.slice
+            .store(self.slice.load(Relaxed).wrapping_add(1), Relaxed);
         self.chain.set(0);
         if self.expired.load(Relaxed) {
             self.expired.store(false, Relaxed);
@@ -145,7 +147,8 @@ impl P {
     /// A dispatch that goes on with the running slice.
     #[inline]
     pub(crate) fn inherit_slice(&self) {
-        self.tick.store(self.tick.load(Relaxed).wrapping_add(1), Relaxed);
+        self.tick
+            .store(self.tick.load(Relaxed).wrapping_add(1), Relaxed);
         self.chain.set(self.chain.get() + 1);
         bump(&self.stats.runnext_hits);
     }
@@ -160,7 +163,9 @@ impl Own {
     #[inline]
     pub(crate) fn alloc_g(&mut self, shared: &Shared) -> std::io::Result<NonNull<G>> {
         if self.free.is_empty() {
-            self.free = shared.slab.alloc(slab::BATCH, (&raw const *shared).cast())?;
+            self.free = shared
+                .slab
+                .alloc(slab::BATCH, (&raw const *shared).cast())?;
         }
         Ok(self.free.pop_front().expect("the slab gives at least one"))
     }

@@ -1,5 +1,6 @@
 //! `Runtime` and its `Builder`: start, run, stop.
 
+use std::fmt;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::panic::{self, Location};
@@ -42,9 +43,17 @@ use crate::stack;
 /// assert_eq!(squares[7], 49);
 /// # Ok::<(), std::io::Error>(())
 /// ```
-#[derive(Debug)]
 pub struct Runtime {
     shared: Arc<Shared>,
+}
+
+impl fmt::Debug for Runtime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Runtime")
+            .field("procs", &self.shared.procs())
+            .field("goroutines", &self.shared.live())
+            .finish_non_exhaustive()
+    }
 }
 
 /// What [`Runtime::shutdown`] found, of the goroutines that were alive when it was called.
@@ -78,7 +87,11 @@ impl Runtime {
         F: FnOnce() -> T + Send,
         T: Send,
     {
-        let options = Options { site: Location::caller(), ext: None, stack_class: None };
+        let options = Options {
+            site: Location::caller(),
+            ext: None,
+            stack_class: None,
+        };
         // SAFETY: we wait for it below, whatever happens, so what it borrows outlives it; Send by the bounds.
         let g = unsafe { spawn::spawn(&self.shared, options, f) }
             .unwrap_or_else(|e| panic!("cannot start a goroutine: {e}"));
@@ -131,10 +144,18 @@ impl Drop for Runtime {
 
 fn stop(shared: Arc<Shared>, grace: Duration) -> Shutdown {
     let own = m::current().is_some_and(|m| std::ptr::eq(m.shared, Arc::as_ptr(&shared)));
-    assert!(!own, "a Runtime cannot be shut down or dropped by one of its own goroutines: do it outside, after Runtime::run");
+    assert!(
+        !own,
+        "a Runtime cannot be shut down or dropped by one of its own goroutines: do it outside, after Runtime::run"
+    );
     let alive = shared.live();
-    let deadline = u64::try_from(grace.as_nanos()).map_or(u64::MAX, |ns| clock::now_ns().saturating_add(ns));
-    let abandoned = if alive == 0 { 0 } else { shared.drain(deadline).min(alive) };
+    let deadline =
+        u64::try_from(grace.as_nanos()).map_or(u64::MAX, |ns| clock::now_ns().saturating_add(ns));
+    let abandoned = if alive == 0 {
+        0
+    } else {
+        shared.drain(deadline).min(alive)
+    };
     shared.stop();
     for p in shared.all_ps() {
         if p.idle.load(std::sync::atomic::Ordering::Acquire) || shared.monitor.threads() == 0 {
@@ -148,7 +169,10 @@ fn stop(shared: Arc<Shared>, grace: Duration) -> Shutdown {
         // Handles still point into the slab: the last of them lets go of this count (`return_header`).
         std::mem::forget(shared);
     }
-    Shutdown { finished: alive - abandoned, abandoned }
+    Shutdown {
+        finished: alive - abandoned,
+        abandoned,
+    }
 }
 
 /// Takes back a header from outside its runtime, which may be gone but for this.
@@ -238,17 +262,31 @@ impl Builder {
             None => cpu::default_procs().min(MAX_PROCS),
         };
         config::in_range("procs", procs, 1, MAX_PROCS)?;
-        let max_threads =
-            self.max_threads.or_else(|| config::number("RUNNEXT_MAX_THREADS")).unwrap_or(10_000);
+        let max_threads = self
+            .max_threads
+            .or_else(|| config::number("RUNNEXT_MAX_THREADS"))
+            .unwrap_or(10_000);
         config::in_range("max_threads", max_threads, 1, 1_000_000)?;
-        let stack_size =
-            self.stack_size.or_else(|| config::number("RUNNEXT_STACK_SIZE")).unwrap_or(256 << 10);
+        let stack_size = self
+            .stack_size
+            .or_else(|| config::number("RUNNEXT_STACK_SIZE"))
+            .unwrap_or(256 << 10);
         let slice = self
             .time_slice
-            .or_else(|| config::number("RUNNEXT_TIME_SLICE").map(|ms| Duration::from_millis(ms as u64)))
+            .or_else(|| {
+                config::number("RUNNEXT_TIME_SLICE").map(|ms| Duration::from_millis(ms as u64))
+            })
             .unwrap_or(Duration::from_millis(10));
-        config::in_range("time_slice in microseconds", slice.as_micros().try_into().unwrap_or(usize::MAX), 100, 10_000_000)?;
-        let preemption = self.preemption.or_else(|| config::switch("RUNNEXT_PREEMPTION")).unwrap_or(true);
+        config::in_range(
+            "time_slice in microseconds",
+            slice.as_micros().try_into().unwrap_or(usize::MAX),
+            100,
+            10_000_000,
+        )?;
+        let preemption = self
+            .preemption
+            .or_else(|| config::switch("RUNNEXT_PREEMPTION"))
+            .unwrap_or(true);
         Ok(Config {
             procs,
             max_threads,
@@ -270,7 +308,11 @@ fn report_panics() {
         panic::set_hook(Box::new(move |info| {
             if let Some(g) = m::current().and_then(m::M::g) {
                 match g.name() {
-                    Some(name) => eprintln!("\ngoroutine {} '{name}', spawned at {}, panicked:", g.id(), g.site()),
+                    Some(name) => eprintln!(
+                        "\ngoroutine {} '{name}', spawned at {}, panicked:",
+                        g.id(),
+                        g.site()
+                    ),
                     None => eprintln!("\ngoroutine {}, spawned at {}, panicked:", g.id(), g.site()),
                 }
             }

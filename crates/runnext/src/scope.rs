@@ -100,7 +100,10 @@ impl State {
     }
 
     fn after_child(&self) -> After {
-        After { call: Some(State::child_ended), with: std::ptr::from_ref(self).cast() }
+        After {
+            call: Some(State::child_ended),
+            with: std::ptr::from_ref(self).cast(),
+        }
     }
 }
 
@@ -140,7 +143,11 @@ impl<'scope> Scope<'scope, '_> {
         T: Send + 'scope,
     {
         let shared = current_shared("Scope::go");
-        let options = Options { site: Location::caller(), ext: None, stack_class: None };
+        let options = Options {
+            site: Location::caller(),
+            ext: None,
+            stack_class: None,
+        };
         let state = &self.state;
         state.running.fetch_add(1, Relaxed);
         // SAFETY: the scope waits for the child, so 'scope outlives it; Send by the bounds.
@@ -161,7 +168,9 @@ impl<'scope> Scope<'scope, '_> {
 impl fmt::Debug for Scope<'_, '_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let children = self.state.running.load(Relaxed).saturating_sub(1);
-        f.debug_struct("Scope").field("running", &children).finish_non_exhaustive()
+        f.debug_struct("Scope")
+            .field("running", &children)
+            .finish_non_exhaustive()
     }
 }
 

@@ -74,7 +74,7 @@ impl Stack {
     }
 
     pub(crate) fn slot_start(&self) -> usize {
-        (self.0.get() - 1) & !(self.size() - 1)
+        ((self.0.get() & !15) - 1) & !(self.size() - 1)
     }
 
     pub(crate) fn slot_end(&self) -> usize {
@@ -170,13 +170,18 @@ struct Table(Region);
 
 impl Tables {
     fn slot_start(&self, slot: u32, size: usize) -> usize {
-        let chunk = self.starts.at((slot / per_chunk(size)) as usize).load(Relaxed) as usize * CHUNK;
+        let chunk = self
+            .starts
+            .at((slot / per_chunk(size)) as usize)
+            .load(Relaxed) as usize
+            * CHUNK;
         chunk + (slot % per_chunk(size)) as usize * size
     }
 
     fn slot_at(&self, start: usize, size: usize) -> u32 {
         let chunk = start & !(chunk_len(size) - 1);
-        self.numbers.at(chunk / CHUNK).load(Relaxed) * per_chunk(size) + ((start - chunk) / size) as u32
+        self.numbers.at(chunk / CHUNK).load(Relaxed) * per_chunk(size)
+            + ((start - chunk) / size) as u32
     }
 }
 
@@ -208,7 +213,10 @@ pub(crate) struct Cache {
 
 impl Cache {
     pub(crate) fn new() -> Cache {
-        Cache { stacks: [const { None }; LOCAL_MAX], len: 0 }
+        Cache {
+            stacks: [const { None }; LOCAL_MAX],
+            len: 0,
+        }
     }
 
     #[inline]
@@ -244,7 +252,11 @@ impl Cache {
 impl Stacks {
     /// `force_mprotect` is the switch that makes the fallback testable on new kernels.
     pub(crate) fn new(force_mprotect: bool) -> Stacks {
-        let guard = if force_mprotect { Guard::Mprotect } else { map::guard_support() };
+        let guard = if force_mprotect {
+            Guard::Mprotect
+        } else {
+            map::guard_support()
+        };
         let maps_left = match guard {
             Guard::Install => usize::MAX,
             // Each guard splits a mapping in two. Leave a quarter to malloc, threads and libraries.
@@ -294,7 +306,9 @@ impl Stacks {
         let size = class_size(class);
         let slot = inner.carved;
         if slot as usize >= MAX_SLOTS {
-            return Err(io::Error::other(format!("{MAX_SLOTS} goroutine stacks of {size} bytes exist already")));
+            return Err(io::Error::other(format!(
+                "{MAX_SLOTS} goroutine stacks of {size} bytes exist already"
+            )));
         }
         if inner.tables.is_none() {
             inner.tables = Some(Tables {
@@ -308,7 +322,10 @@ impl Stacks {
         if slot == tables.chunks * per_chunk(size) {
             let region = Region::reserve(chunk_len(size), chunk_len(size), false)?;
             let unit = region.base().addr() / CHUNK;
-            tables.starts.at(tables.chunks as usize).store(unit as u32, Relaxed);
+            tables
+                .starts
+                .at(tables.chunks as usize)
+                .store(unit as u32, Relaxed);
             tables.numbers.at(unit).store(tables.chunks, Relaxed);
             // The table has it now; `Drop` unmaps by address.
             region.leak();
@@ -321,7 +338,10 @@ impl Stacks {
 
     fn guard_slot(&self, start: usize) -> io::Result<()> {
         if self.guard == Guard::Mprotect
-            && self.maps_left.fetch_update(Relaxed, Relaxed, |n| n.checked_sub(1)).is_err()
+            && self
+                .maps_left
+                .fetch_update(Relaxed, Relaxed, |n| n.checked_sub(1))
+                .is_err()
         {
             return Err(io::Error::new(
                 io::ErrorKind::OutOfMemory,
@@ -376,7 +396,10 @@ impl ClassInner {
             if slot == NIL {
                 return None;
             }
-            self.cold = Chain { head: self.tables().links.at(slot as usize).load(Relaxed), len: self.cold.len - 1 };
+            self.cold = Chain {
+                head: self.tables().links.at(slot as usize).load(Relaxed),
+                len: self.cold.len - 1,
+            };
             Some(slot)
         })
     }
@@ -386,24 +409,43 @@ impl ClassInner {
         if slot == NIL {
             return None;
         }
-        self.warm = Chain { head: self.tables().links.at(slot as usize).load(Relaxed), len: self.warm.len - 1 };
+        self.warm = Chain {
+            head: self.tables().links.at(slot as usize).load(Relaxed),
+            len: self.warm.len - 1,
+        };
         self.low_water = self.low_water.min(self.warm.len);
         Some(slot)
     }
 
     fn push_warm(&mut self, slot: u32) {
-        self.tables().links.at(slot as usize).store(self.warm.head, Relaxed);
-        self.warm = Chain { head: slot, len: self.warm.len + 1 };
+        self.tables()
+            .links
+            .at(slot as usize)
+            .store(self.warm.head, Relaxed);
+        self.warm = Chain {
+            head: slot,
+            len: self.warm.len + 1,
+        };
     }
 
     fn push_cold(&mut self, slot: u32) {
-        self.tables().links.at(slot as usize).store(self.cold.head, Relaxed);
-        self.cold = Chain { head: slot, len: self.cold.len + 1 };
+        self.tables()
+            .links
+            .at(slot as usize)
+            .store(self.cold.head, Relaxed);
+        self.cold = Chain {
+            head: slot,
+            len: self.cold.len + 1,
+        };
     }
 
     fn stack(&self, slot: u32, class: u8) -> Stack {
         let size = class_size(class);
-        Stack::new(self.tables().slot_start(slot, size) + size, slot as usize, class)
+        Stack::new(
+            self.tables().slot_start(slot, size) + size,
+            slot as usize,
+            class,
+        )
     }
 
     fn slot_of(&self, stack: &Stack) -> u32 {
@@ -415,7 +457,9 @@ impl Drop for Stacks {
     fn drop(&mut self) {
         for (class, c) in self.classes.iter().enumerate() {
             let size = class_size(class as u8);
-            let Some(tables) = c.lock().tables.take() else { continue };
+            let Some(tables) = c.lock().tables.take() else {
+                continue;
+            };
             for chunk in 0..tables.chunks {
                 let start = tables.slot_start(chunk * per_chunk(size), size);
                 // SAFETY: mapped and leaked by `carve` with this length; no goroutine of the runtime is left.

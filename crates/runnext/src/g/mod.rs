@@ -152,7 +152,10 @@ pub(crate) struct After {
 }
 
 impl After {
-    pub(crate) const NOTHING: After = After { call: None, with: ptr::null() };
+    pub(crate) const NOTHING: After = After {
+        call: None,
+        with: ptr::null(),
+    };
 }
 
 /// How the payload of a goroutine is run and dropped; one per closure type.
@@ -344,7 +347,9 @@ impl G {
     #[inline]
     pub(crate) unsafe fn resume(&self) -> Option<Switch> {
         // SAFETY: attached (contract), and RUNNING gives this M exclusive use of the slot.
-        unsafe { (*self.coro.get()).assume_init_mut() }.resume(()).as_yield()
+        unsafe { (*self.coro.get()).assume_init_mut() }
+            .resume(())
+            .as_yield()
     }
 
     /// Switches from the goroutine to its M.
@@ -404,17 +409,32 @@ impl G {
         cold.life.fetch_or(WAITER, AcqRel) & DONE == 0
     }
 
-    /// The goroutine has left its result in the payload. Returns who waits for it, if anybody.
-    /// In user context, on the goroutine's own stack.
+    /// Whether nobody has a handle. Once true it stays so: only a handle makes another, and the goroutine itself is at
+    /// its end.
     #[inline]
-    pub(crate) fn finish(&self) -> Option<usize> {
+    pub(crate) fn is_detached(&self) -> bool {
+        self.cold().life.load(Acquire) < REF
+    }
+
+    /// Drops the result and `ext` of a goroutine that nobody holds: in user context, on its own stack.
+    ///
+    /// # Safety
+    /// The goroutine itself, at its end, having found that it [`is_detached`](Self::is_detached).
+    pub(crate) unsafe fn clean_detached(&self) {
+        // SAFETY: the one party of I1.
+        unsafe { self.drop_leftovers() };
+    }
+
+    /// The goroutine has left its result in the payload. Returns who waits for it, if anybody, and whether it was
+    /// detached at that moment, so that the cleaning is its own (I1).
+    #[inline]
+    pub(crate) fn finish(&self) -> (Option<usize>, bool) {
         let cold = self.cold();
         let before = cold.life.fetch_or(DONE, AcqRel);
-        if before < REF {
-            // SAFETY: no handle was left when DONE was set, so this is the one party of I1.
-            unsafe { self.drop_leftovers() };
-        }
-        (before & WAITER != 0).then(|| cold.joiner.load(Relaxed))
+        (
+            (before & WAITER != 0).then(|| cold.joiner.load(Relaxed)),
+            before < REF,
+        )
     }
 
     /// Marks the result as moved out.

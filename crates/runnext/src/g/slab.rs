@@ -76,7 +76,12 @@ impl G {
         let extent = self.extent();
         let index = ((&raw const *self).addr() - extent.addr() - HEAD_SIZE) / size_of::<G>();
         // SAFETY: every header lies in an extent, and the extent has a cold record for each index.
-        unsafe { &*extent.cast::<u8>().add(COLD_AT + index * COLD_SIZE).cast::<Cold>() }
+        unsafe {
+            &*extent
+                .cast::<u8>()
+                .add(COLD_AT + index * COLD_SIZE)
+                .cast::<Cold>()
+        }
     }
 
     /// The cookie given to [`Slab::new`]'s allocations: the runtime this goroutine belongs to.

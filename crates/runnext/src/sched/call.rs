@@ -43,12 +43,18 @@ impl Call {
         {
             enter_slow(m);
         }
-        Call { m, _here: PhantomData }
+        Call {
+            m,
+            _here: PhantomData,
+        }
     }
 
     /// The call that the worker opened when it resumed this goroutine.
     pub(super) fn resumed() -> Call {
-        Call { m: m::current(), _here: PhantomData }
+        Call {
+            m: m::current(),
+            _here: PhantomData,
+        }
     }
 
     /// Ends the call without leaving RT: the goroutine is about to return to its worker.
@@ -104,7 +110,9 @@ impl Call {
     /// Lets others run first.
     #[inline]
     pub(crate) fn yield_now(&mut self) {
-        let Some(m) = self.m else { return std::thread::yield_now() };
+        let Some(m) = self.m else {
+            return std::thread::yield_now();
+        };
         let g = current_g(m);
         if must_stay(m, g) {
             return yield_wired(m, g);
@@ -226,7 +234,9 @@ fn must_stay(m: &M, g: &G) -> bool {
 #[cold]
 fn enter_slow(m: &'static M) {
     if m.state() == m::RT {
-        fatal(format_args!("user code called the runtime from inside the runtime"));
+        fatal(format_args!(
+            "user code called the runtime from inside the runtime"
+        ));
     }
     let shared = m.shared();
     let g = current_g(m);
@@ -254,7 +264,10 @@ pub(super) fn take_p(m: &M, p: *const P) {
 #[cold]
 fn park_wired(m: &'static M, g: &G) {
     g.wire(m);
-    if g.state.compare_exchange(g::RUNNING, g::WAITING, AcqRel, Acquire).is_err() {
+    if g.state
+        .compare_exchange(g::RUNNING, g::WAITING, AcqRel, Acquire)
+        .is_err()
+    {
         g.state.store(g::RUNNING, Relaxed); // notified meanwhile
         unwire(m, g);
         return;

@@ -30,7 +30,11 @@ unsafe impl Send for Idle {}
 
 impl Idle {
     pub(super) const fn new() -> Idle {
-        Idle { ps: ptr::null(), ms: ptr::null(), ms_len: 0 }
+        Idle {
+            ps: ptr::null(),
+            ms: ptr::null(),
+            ms_len: 0,
+        }
     }
 
     fn push_p(&mut self, p: &P) {
@@ -92,7 +96,11 @@ impl Shared {
 
     #[cold]
     fn wake_one_slow(&self) {
-        if self.spinning.compare_exchange(0, 1, SeqCst, Relaxed).is_err() {
+        if self
+            .spinning
+            .compare_exchange(0, 1, SeqCst, Relaxed)
+            .is_err()
+        {
             return;
         }
         match self.take_idle_p(ptr::null()) {

@@ -103,7 +103,9 @@ impl Shared {
             stacks: Stacks::new(config.mprotect_guards),
             monitor: Monitor::new(config.max_threads),
             procs: AtomicUsize::new(0),
-            allp: (0..MAX_PROCS).map(|_| AtomicPtr::new(ptr::null_mut())).collect(),
+            allp: (0..MAX_PROCS)
+                .map(|_| AtomicPtr::new(ptr::null_mut()))
+                .collect(),
             orders: (0..=MAX_PROCS).map(|_| OnceLock::new()).collect(),
             global: Lock::new(List::new()),
             global_len: AtomicUsize::new(0),
@@ -137,7 +139,10 @@ impl Shared {
         for (id, slot) in self.allp.iter().enumerate().take(n) {
             if slot.load(Acquire).is_null() {
                 let p = Box::into_raw(Box::new(P::new(id, self.config.seed ^ ((id as u64) << 32))));
-                if slot.compare_exchange(ptr::null_mut(), p, AcqRel, Acquire).is_err() {
+                if slot
+                    .compare_exchange(ptr::null_mut(), p, AcqRel, Acquire)
+                    .is_err()
+                {
                     // SAFETY: made just above, and nobody has seen it.
                     drop(unsafe { Box::from_raw(p) });
                 }

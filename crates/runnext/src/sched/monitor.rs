@@ -44,7 +44,9 @@ impl Monitor {
             word: AtomicU32::new(0),
             wants_m: AtomicBool::new(false),
             ends: AtomicU32::new(0),
-            ms: (0..max_threads).map(|_| AtomicPtr::new(ptr::null_mut())).collect(),
+            ms: (0..max_threads)
+                .map(|_| AtomicPtr::new(ptr::null_mut()))
+                .collect(),
             threads: AtomicUsize::new(0),
             handle: std::sync::Mutex::new(None),
         }
@@ -73,7 +75,9 @@ impl Monitor {
     pub(crate) fn all_ms(&self) -> impl Iterator<Item = &M> {
         // SAFETY: an M is freed by the monitor after its thread has ended, or with the runtime; observers are the
         // monitor itself and dumps, which tolerate neither, so Ms are kept until the runtime goes.
-        self.ms.iter().filter_map(|slot| unsafe { slot.load(Acquire).as_ref() })
+        self.ms
+            .iter()
+            .filter_map(|slot| unsafe { slot.load(Acquire).as_ref() })
     }
 
     pub(crate) fn threads(&self) -> usize {
@@ -117,7 +121,12 @@ impl Shared {
             }
         }
         self.monitor.poke();
-        let handle = self.monitor.handle.lock().unwrap_or_else(|e| e.into_inner()).take();
+        let handle = self
+            .monitor
+            .handle
+            .lock()
+            .unwrap_or_else(|e| e.into_inner())
+            .take();
         if let Some(handle) = handle {
             // The monitor does not panic; if it did, its threads are as gone as they will be.
             let _ = handle.join();
@@ -131,8 +140,19 @@ pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<()> {
     let handle = thread::Builder::new()
         .name("runnext-monitor".into())
         .stack_size(THREAD_STACK)
-        .spawn(move || Keeper { shared: of, threads: Vec::new(), refused: false }.run())?;
-    *shared.monitor.handle.lock().unwrap_or_else(|e| e.into_inner()) = Some(handle);
+        .spawn(move || {
+            Keeper {
+                shared: of,
+                threads: Vec::new(),
+                refused: false,
+            }
+            .run()
+        })?;
+    *shared
+        .monitor
+        .handle
+        .lock()
+        .unwrap_or_else(|e| e.into_inner()) = Some(handle);
     Ok(())
 }
 
@@ -168,7 +188,8 @@ impl Keeper {
     fn make_m(&mut self) -> io::Result<()> {
         self.reap();
         let monitor = &self.shared.monitor;
-        let Some(id) = (0..monitor.ms.len()).find(|&i| monitor.ms[i].load(Relaxed).is_null()) else {
+        let Some(id) = (0..monitor.ms.len()).find(|&i| monitor.ms[i].load(Relaxed).is_null())
+        else {
             return Err(io::Error::other(format!(
                 "all {} threads a runtime may have are in use, each blocked or locked by a goroutine; raise \
                  Builder::max_threads or RUNNEXT_MAX_THREADS",
@@ -179,7 +200,10 @@ impl Keeper {
         monitor.ms[id].store(m, Release);
         let shared = Arc::clone(&self.shared);
         // SAFETY: freed only after this thread has ended (`reap`), or with the runtime, which the thread keeps alive.
-        let body = { let m: &'static M = unsafe { &*m }; move || thread_main(m, shared) };
+        let body = {
+            let m: &'static M = unsafe { &*m };
+            move || thread_main(m, shared)
+        };
         let made = thread::Builder::new()
             .name(format!("runnext-{id}"))
             .stack_size(THREAD_STACK)
@@ -195,7 +219,10 @@ impl Keeper {
                 monitor.ms[id].store(ptr::null_mut(), Release);
                 // SAFETY: the thread was not made, so nobody else has it.
                 drop(unsafe { Box::from_raw(m) });
-                Err(io::Error::new(e.kind(), format!("{e}; see ulimit -u and the cgroup's pids.max")))
+                Err(io::Error::new(
+                    e.kind(),
+                    format!("{e}; see ulimit -u and the cgroup's pids.max"),
+                ))
             }
         }
     }
@@ -203,7 +230,9 @@ impl Keeper {
     /// Joins threads that have ended and frees their Ms.
     fn reap(&mut self) {
         let monitor = &self.shared.monitor;
-        let (ended, rest) = std::mem::take(&mut self.threads).into_iter().partition(|(_, h)| h.is_finished());
+        let (ended, rest) = std::mem::take(&mut self.threads)
+            .into_iter()
+            .partition(|(_, h)| h.is_finished());
         self.threads = rest;
         let ended: Vec<(u32, JoinHandle<()>)> = ended;
         for (id, handle) in ended {

@@ -84,8 +84,11 @@ unsafe fn take<V>(at: *mut u8) -> V {
 }
 
 impl<B: Body> Task<B> {
-    const VTABLE: &'static Vtable =
-        &Vtable { run: Self::run, fail: Self::fail, drop_result: Self::drop_result };
+    const VTABLE: &'static Vtable = &Vtable {
+        run: Self::run,
+        fail: Self::fail,
+        drop_result: Self::drop_result,
+    };
 
     unsafe fn run(g: &G) -> After {
         // SAFETY: a goroutine that starts holds its body, which has left the payload when the result takes its place.
@@ -138,7 +141,11 @@ pub(crate) struct Options {
 /// # Safety
 /// What `body` and its result borrow outlives the goroutine, and both may move between threads.
 #[inline]
-pub(crate) unsafe fn spawn<B: Body>(shared: &Shared, options: Options, body: B) -> io::Result<NonNull<G>> {
+pub(crate) unsafe fn spawn<B: Body>(
+    shared: &Shared,
+    options: Options,
+    body: B,
+) -> io::Result<NonNull<G>> {
     // In user context, because a large closure is boxed.
     let mut payload = MaybeUninit::<[u64; INLINE / 8]>::uninit();
     // SAFETY: as large and aligned as a payload.
@@ -186,7 +193,9 @@ impl Shared {
     /// A free header and a fresh id, counted as alive.
     #[inline]
     fn header(&self, p: Option<&P>) -> io::Result<(NonNull<G>, u64)> {
-        let Some(p) = p else { return self.header_outside() };
+        let Some(p) = p else {
+            return self.header_outside();
+        };
         // SAFETY: the caller owns p; the reference ends with this function.
         let own = unsafe { p.own() };
         let g = own.alloc_g(self)?;
@@ -199,7 +208,10 @@ impl Shared {
     fn header_outside(&self) -> io::Result<(NonNull<G>, u64)> {
         let mut one = self.slab.alloc(1, ptr::from_ref(self).cast())?;
         self.born_outside.fetch_add(1, Relaxed);
-        Ok((one.pop_front().expect("the slab gives at least one"), self.next_id.fetch_add(1, Relaxed)))
+        Ok((
+            one.pop_front().expect("the slab gives at least one"),
+            self.next_id.fetch_add(1, Relaxed),
+        ))
     }
 }
 
@@ -214,15 +226,34 @@ pub(super) fn entry(g: &G) {
 /// The result is in the payload: tells whoever waits for it. In user context; returns in RT.
 fn end(g: &G, after: After) -> Call {
     crate::local::drop_all(g);
-    let joiner = g.finish();
-    if let Some(hook) = after.call {
-        // SAFETY: given with its argument by the body, to be called once after its end.
-        unsafe { hook(after.with) };
+    let cleaned = g.is_detached();
+    if cleaned {
+        // SAFETY: its end, and detached.
+        unsafe { g.clean_detached() };
     }
-    let call = Call::enter();
+    let mut call = Call::enter();
+    if let Some(m) = call.m() {
+        // Before anybody can see that it ended: who has joined all others counts one.
+        adjust(&m.p().stats.live, -1);
+    }
+    let (joiner, detached) = g.finish();
     if let Some(joiner) = joiner {
         // SAFETY: registered by the joiner.
         call.wake(unsafe { Waiter::from_raw(joiner) });
+    }
+    // The handle may have gone between our look and DONE: then the cleaning is still ours.
+    let unclean = detached && !cleaned;
+    if unclean || after.call.is_some() {
+        drop(call);
+        if unclean {
+            // SAFETY: its end, and detached.
+            unsafe { g.clean_detached() };
+        }
+        if let Some(hook) = after.call {
+            // SAFETY: given with its argument by the body, to be called once after its end.
+            unsafe { hook(after.with) };
+        }
+        call = Call::enter();
     }
     call
 }
@@ -242,7 +273,6 @@ pub(super) fn fail(m: &M, g: &G, why: &io::Error) {
 /// The worker has the goroutine's stack back; it ended on `p`.
 #[inline]
 pub(super) fn bury(shared: &Shared, p: &P, g: &G) {
-    adjust(&p.stats.live, -1);
     if g.leave_cpu() {
         // SAFETY: the caller owns p.
         unsafe { p.own() }.free_g(g.ptr(), shared);

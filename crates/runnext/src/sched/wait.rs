@@ -106,7 +106,10 @@ pub(crate) struct Ticket {
 impl Ticket {
     /// True for exactly one caller per ticket, who then must wake the waiter (or is the waiter).
     pub(crate) fn claim(self) -> bool {
-        self.waiter.claim_word().compare_exchange(self.turn, self.turn + 1, AcqRel, Relaxed).is_ok()
+        self.waiter
+            .claim_word()
+            .compare_exchange(self.turn, self.turn + 1, AcqRel, Relaxed)
+            .is_ok()
     }
 
     /// Whether the claim is still open. A moment's view.
@@ -129,7 +132,10 @@ struct Slot(Cell<Option<&'static Parker>>);
 impl Drop for Slot {
     fn drop(&mut self) {
         if let Some(parker) = self.0.take() {
-            RECYCLED.lock().unwrap_or_else(|e| e.into_inner()).push(parker);
+            RECYCLED
+                .lock()
+                .unwrap_or_else(|e| e.into_inner())
+                .push(parker);
         }
     }
 }
@@ -142,7 +148,10 @@ impl Parker {
     fn fresh() -> &'static Parker {
         let recycled = RECYCLED.lock().unwrap_or_else(|e| e.into_inner()).pop();
         recycled.unwrap_or_else(|| {
-            Box::leak(Box::new(Parker { word: AtomicU32::new(0), claim: AtomicU32::new(0) }))
+            Box::leak(Box::new(Parker {
+                word: AtomicU32::new(0),
+                claim: AtomicU32::new(0),
+            }))
         })
     }
 

@@ -38,7 +38,9 @@ pub(super) fn run(m: &'static M) {
 /// A new thread takes an idle P and searches: it was made because somebody found none to give a P to.
 fn begin_search(m: &M) -> bool {
     let shared = m.shared();
-    let Some(p) = shared.take_idle_p(ptr::null()) else { return false };
+    let Some(p) = shared.take_idle_p(ptr::null()) else {
+        return false;
+    };
     take_p(m, p);
     m.spinning.set(true);
     shared.spinning.fetch_add(1, SeqCst);
@@ -159,7 +161,9 @@ fn steal(shared: &Shared, p: &P) -> Found {
             }
             if pass == PASSES && victim.runq.has_next() {
                 let since = clock::ticks();
-                while victim.runq.has_next() && clock::ticks_to_ns(clock::ticks() - since) < NEXT_GRACE_NS {
+                while victim.runq.has_next()
+                    && clock::ticks_to_ns(clock::ticks() - since) < NEXT_GRACE_NS
+                {
                     hint::spin_loop();
                 }
                 if let Some(g) = victim.runq.steal_next() {
@@ -269,7 +273,10 @@ fn execute(m: &'static M, g: &'static G) -> bool {
         let p = m.p(); // R2
         match asked {
             Some(Switch::Park) => {
-                if g.state.compare_exchange(g::RUNNING, g::WAITING, AcqRel, Acquire).is_ok() {
+                if g.state
+                    .compare_exchange(g::RUNNING, g::WAITING, AcqRel, Acquire)
+                    .is_ok()
+                {
                     break;
                 }
                 // Notified between publishing itself and here: it goes on at once, on the same slice.
