@@ -2,7 +2,7 @@
 
 use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::{Report, now_ns};
@@ -26,6 +26,7 @@ enum Kind {
 #[derive(Debug, Default)]
 struct Held {
     lock: Mutex<()>,
+    /// From when the thread has the lock until the task has had it.
     held: AtomicBool,
 }
 
@@ -56,10 +57,11 @@ impl Block {
                 ends.1.read_exact(&mut [0]).expect("answer");
             }
             Kind::Lock(other) => {
-                while !other.held.swap(false, Ordering::Acquire) {
+                while !other.held.load(Ordering::Acquire) {
                     std::hint::spin_loop();
                 }
                 drop(other.lock.lock().expect("no task panics"));
+                other.held.store(false, Ordering::Release);
             }
         }
     }
@@ -77,16 +79,19 @@ fn answering_thread(span: Duration) -> (PipeWriter, PipeReader) {
     (ask, answer)
 }
 
+/// Holds the lock for `span` at a time, and takes it again once the task has had it.
 fn holding_thread(span: Duration) -> Arc<Held> {
     let shared = Arc::new(Held::default());
     let held = shared.clone();
     std::thread::spawn(move || {
         loop {
-            let guard: MutexGuard<'_, ()> = held.lock.lock().expect("no task panics");
+            let guard = held.lock.lock().expect("no task panics");
             held.held.store(true, Ordering::Release);
             std::thread::sleep(span);
             drop(guard);
-            std::thread::sleep(Duration::from_millis(1));
+            while held.held.load(Ordering::Acquire) {
+                std::thread::sleep(Duration::from_micros(20));
+            }
         }
     });
     shared

@@ -23,4 +23,4 @@ pub use process::{Usage, memory_bytes, pin_to_first_cpu, real_time, usage};
 pub use report::{Report, percentile, unsupported};
 pub use tail::Tail;
 pub use ticks::Ticks;
-pub use work::{Rng, now_ns, spin_for, work};
+pub use work::{Rng, now_ns, spin_for, stir, work};

@@ -7,13 +7,18 @@ use std::time::Duration;
 /// measures it once and tells every program how many steps a millisecond has.
 #[inline(never)]
 pub fn work(steps: u64) {
-    let mut x = black_box(0x9e37_79b9_7f4a_7c15_u64);
+    black_box(stir(black_box(0x9e37_79b9_7f4a_7c15), steps));
+}
+
+/// The steps themselves (xorshift), for loops that carry their state from turn to turn.
+#[inline]
+pub fn stir(mut x: u64, steps: u64) -> u64 {
     for _ in 0..steps {
         x ^= x << 13;
         x ^= x >> 7;
         x ^= x << 17;
     }
-    black_box(x);
+    x
 }
 
 /// `CLOCK_MONOTONIC` in nanoseconds.

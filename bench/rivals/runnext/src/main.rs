@@ -1,0 +1,36 @@
+//! The scenarios on runnext.
+
+#[cfg(feature = "comm")]
+mod comm;
+mod sched;
+#[cfg(feature = "stalls")]
+mod stalls;
+
+use harness::Args;
+use runnext::Runtime;
+
+fn main() {
+    let args = Args::from_env();
+    // SAFETY: no scenario keeps anything of a thread-local over a call that can park.
+    let rt = unsafe { Runtime::builder().procs(args.procs()).build() }.expect("build the runtime");
+    match args.scenario.as_str() {
+        "yield" => sched::yield_now(&args, &rt),
+        "spawn" => sched::spawn(&args, &rt),
+        "idle" => sched::idle(&args, &rt),
+        "wakeup" if args.text("via", "spawn") == "spawn" => sched::wakeup(&args, &rt),
+        "skynet" if args.text("variant", "join") == "join" => sched::skynet(&args, &rt),
+        "yieldlat" if args.get("pairs", 0) == 0 || args.text("via", "chan") == "join" => {
+            sched::yield_latency(&args, &rt)
+        }
+        #[cfg(not(feature = "comm"))]
+        "memory" => sched::memory(&args, &rt),
+        #[cfg(feature = "stalls")]
+        "preempt" | "blocking" | "gap" | "lost" | "syscall" | "checkpoint" | "tail" => {
+            stalls::run(&args, &rt)
+        }
+        #[cfg(feature = "comm")]
+        _ => comm::run(&args, &rt),
+        #[cfg(not(feature = "comm"))]
+        other => harness::unsupported(other),
+    }
+}

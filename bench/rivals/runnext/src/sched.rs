@@ -1,0 +1,226 @@
+//! Yield, spawn, skynet, memory, wake-up, yield latency, idleness: what needs nothing but goroutines.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use harness::{Args, Report, now_ns, spin_for, usage};
+use runnext::{Runtime, go};
+
+pub fn yield_now(args: &Args, rt: &Runtime) {
+    let (tasks, yields) = (
+        args.get("tasks", 2_usize),
+        args.get("yields", 5_000_000_usize),
+    );
+    let round = |yields: usize| {
+        let begin = Instant::now();
+        let tasks: Vec<_> = (0..tasks)
+            .map(|_| {
+                go(move || {
+                    for _ in 0..yields {
+                        runnext::yield_now();
+                    }
+                })
+            })
+            .collect();
+        for task in tasks {
+            task.join().expect("no panic");
+        }
+        begin.elapsed()
+    };
+    let took = rt.run(|| {
+        round(yields / 10);
+        round(yields)
+    });
+    let ns = took.as_nanos() as f64 / (tasks * yields) as f64;
+    Report::new("yield").put("ns_per_switch", ns).print();
+}
+
+pub fn spawn(args: &Args, rt: &Runtime) {
+    let (n, batch) = (
+        args.get("n", 1_000_000_usize),
+        args.get("batch", 1_000_usize),
+    );
+    let round = |n: usize| {
+        let mut handles = Vec::with_capacity(batch);
+        for _ in 0..n / batch {
+            handles.extend((0..batch).map(|i| go(move || i)));
+            for handle in handles.drain(..) {
+                handle.join().expect("no panic");
+            }
+        }
+    };
+    let took = rt.run(|| {
+        round(n / 10);
+        let begin = Instant::now();
+        round(n);
+        begin.elapsed()
+    });
+    Report::new("spawn")
+        .put("ns_per_task", took.as_nanos() as f64 / n as f64)
+        .print();
+}
+
+fn leaf(number: u64, size: u64) -> u64 {
+    if size == 1 {
+        return number;
+    }
+    let size = size / 10;
+    let children: [_; 10] =
+        std::array::from_fn(|i| go(move || leaf(number + i as u64 * size, size)));
+    children
+        .into_iter()
+        .map(|child| child.join().expect("no panic"))
+        .sum()
+}
+
+pub fn skynet(args: &Args, rt: &Runtime) {
+    let leaves = args.get("leaves", 1_000_000_u64);
+    let round = || assert_eq!(leaf(0, leaves), leaves * (leaves - 1) / 2);
+    let took = rt.run(|| {
+        round();
+        let begin = Instant::now();
+        round();
+        begin.elapsed()
+    });
+    Report::new("skynet")
+        .put("ms", took.as_secs_f64() * 1e3)
+        .print();
+}
+
+/// Each goroutine waits in `join` for the one before it, and the first for a flag.
+#[cfg(not(feature = "comm"))]
+pub fn memory(args: &Args, rt: &Runtime) {
+    use std::sync::atomic::{AtomicBool, AtomicUsize};
+
+    let n = args.get("n", 100_000_usize);
+    rt.run(|| {
+        let before = harness::memory_bytes();
+        let parked = Arc::new(AtomicUsize::new(0));
+        let released = Arc::new(AtomicBool::new(false));
+        let gate = released.clone();
+        let begin = Instant::now();
+        let mut last = go(move || {
+            while !gate.load(Ordering::Acquire) {
+                runnext::yield_now();
+            }
+        });
+        for _ in 0..n {
+            let parked = parked.clone();
+            last = go(move || {
+                parked.fetch_add(1, Ordering::Relaxed);
+                last.join().expect("no panic");
+            });
+        }
+        while parked.load(Ordering::Relaxed) < n {
+            runnext::yield_now();
+        }
+        let park_ms = begin.elapsed().as_secs_f64() * 1e3;
+        spin_for(Duration::from_millis(200));
+        let bytes = harness::memory_bytes().saturating_sub(before) as f64 / n as f64;
+        let begin = Instant::now();
+        released.store(true, Ordering::Release);
+        last.join().expect("no panic");
+        let wake_ms = begin.elapsed().as_secs_f64() * 1e3;
+        Report::new("memory")
+            .put("bytes_per_task", bytes)
+            .put("park_ms", park_ms)
+            .put("wake_ms", wake_ms)
+            .print();
+    });
+}
+
+pub fn wakeup(args: &Args, rt: &Runtime) {
+    let gap = Duration::from_micros(args.get("gap_us", 1_000));
+    let samples = args.get("samples", 1_000);
+    rt.run(|| {
+        let ran = Arc::new(AtomicU64::new(0));
+        report_wakeups(gap, samples, &ran, || {
+            let at = ran.clone();
+            go(move || at.store(now_ns(), Ordering::Release));
+        });
+    });
+}
+
+/// Computes for `gap`, calls `wake`, and goes on computing until the other has stored the time in `ran`.
+pub fn report_wakeups(gap: Duration, samples: usize, ran: &AtomicU64, mut wake: impl FnMut()) {
+    let (mut late, mut missed) = (Vec::new(), 0);
+    for _ in 0..samples {
+        spin_for(gap);
+        ran.store(0, Ordering::Relaxed);
+        let begin = now_ns();
+        wake();
+        while ran.load(Ordering::Acquire) == 0 && now_ns() < begin + 20_000_000 {
+            std::hint::spin_loop();
+        }
+        missed += u32::from(ran.load(Ordering::Acquire) == 0);
+        while ran.load(Ordering::Acquire) == 0 {
+            runnext::yield_now();
+        }
+        late.push((ran.load(Ordering::Acquire) - begin) as f64 / 1e3);
+    }
+    Report::new("wakeup")
+        .percentiles("us_", &mut late)
+        .put("missed", f64::from(missed))
+        .print();
+}
+
+fn chain() {
+    go(chain);
+}
+
+pub fn yield_latency(args: &Args, rt: &Runtime) {
+    rt.run(|| {
+        for _ in 0..args.get("pairs", 0) {
+            go(|| {
+                loop {
+                    go(|| ()).join().expect("no panic");
+                }
+            });
+        }
+        for _ in 0..args.get("chains", 0) {
+            go(chain);
+        }
+        report_yields(args);
+    });
+}
+
+/// Yields until the time is up, and reports how long each yield took; ends the process.
+pub fn report_yields(args: &Args) {
+    let mut took = Vec::new();
+    let end = Instant::now() + Duration::from_secs_f64(args.get("seconds", 5.0));
+    while Instant::now() < end {
+        let begin = Instant::now();
+        runnext::yield_now();
+        took.push(begin.elapsed().as_secs_f64() * 1e3);
+    }
+    Report::new("yieldlat")
+        .percentiles("ms_", &mut took)
+        .print_and_exit()
+}
+
+pub fn idle(args: &Args, rt: &Runtime) {
+    rt.run(|| {
+        for task in (0..1_000)
+            .map(|_| go(runnext::yield_now))
+            .collect::<Vec<_>>()
+        {
+            task.join().expect("no panic");
+        }
+    });
+    std::thread::sleep(Duration::from_millis(500));
+    let span = args.get("seconds", 5.0);
+    let before = usage();
+    std::thread::sleep(Duration::from_secs_f64(span));
+    let after = usage();
+    Report::new("idle")
+        .put(
+            "switches_per_s",
+            (after.switches - before.switches) as f64 / span,
+        )
+        .put(
+            "cpu_pct",
+            (after.cpu - before.cpu).as_secs_f64() / span * 100.0,
+        )
+        .print();
+}
