@@ -9,9 +9,11 @@
 //! 1. Every [`FAIRNESS`]th dispatch takes one from the global queue, if there is one there.
 //! 2. `runnext`, which inherits the running slice, unless the chain of such hand-offs has used up what it
 //!    may take from the others.
-//! 3. The head of the local queue.
-//! 4. A batch from the global queue.
-//! 5. Nothing here: search elsewhere ([`Search`]).
+//! 3. The urgent queue, every other time if the local queue has something too. Urgent are light goroutines that an event made
+//!    runnable while all Ps were busy.
+//! 4. The head of the local queue.
+//! 5. A batch from the global queue.
+//! 6. Nothing here: search elsewhere ([`Pick::Search`]).
 //!
 //! # When a chain ends
 //! A goroutine that wakes another and blocks passes its slice on through `runnext`, and the two could keep
@@ -42,6 +44,8 @@ pub struct View {
     pub next: bool,
     /// The local queue has something.
     pub local: bool,
+    /// The urgent queue has something.
+    pub urgent: bool,
     /// How many are in the global queue.
     pub global: usize,
     /// Ps that share the global queue.
@@ -63,6 +67,8 @@ pub enum Pick {
     Local,
     /// Move `runnext` to the tail of the local queue, then decide again: its chain is over and others wait.
     Kick,
+    /// Run the head of the urgent queue.
+    Urgent,
     /// Take this many from the global queue: run the first, keep the rest in the local queue.
     Global(usize),
     /// Nothing on this P: search.
@@ -78,11 +84,14 @@ pub fn pick(view: &View) -> Pick {
     if view.next {
         return if view.chain < CHAIN && !view.expired {
             Pick::Next
-        } else if view.local || view.global > 0 {
+        } else if view.local || view.urgent || view.global > 0 {
             Pick::Kick
         } else {
             Pick::NextFresh
         };
+    }
+    if view.urgent && (view.tick % 2 == 0 || !view.local) {
+        return Pick::Urgent;
     }
     if view.local {
         return Pick::Local;
@@ -113,6 +122,7 @@ mod tests {
         tick: 1,
         next: false,
         local: false,
+        urgent: false,
         global: 0,
         procs: 2,
         chain: 0,
@@ -141,6 +151,45 @@ mod tests {
                     ..EMPTY
                 },
                 Pick::Local,
+            ),
+            (
+                "urgent beside local",
+                View {
+                    tick: 2,
+                    local: true,
+                    urgent: true,
+                    ..EMPTY
+                },
+                Pick::Urgent,
+            ),
+            (
+                "local beside urgent",
+                View {
+                    tick: 3,
+                    local: true,
+                    urgent: true,
+                    ..EMPTY
+                },
+                Pick::Local,
+            ),
+            (
+                "urgent before global",
+                View {
+                    urgent: true,
+                    global: 9,
+                    ..EMPTY
+                },
+                Pick::Urgent,
+            ),
+            (
+                "long chain, urgent waits",
+                View {
+                    next: true,
+                    urgent: true,
+                    chain: CHAIN,
+                    ..EMPTY
+                },
+                Pick::Kick,
             ),
             ("then a batch", View { global: 9, ..EMPTY }, Pick::Global(5)),
             (

@@ -6,6 +6,8 @@ use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::io;
 
+use runnext_sys::signal::SIGURG;
+
 /// `RUNNEXT_DEBUG=name=value,name=value`, after Go's GODEBUG.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Debug {
@@ -14,6 +16,8 @@ pub(crate) struct Debug {
     pub(crate) async_preempt_off: bool,
     /// Guard stacks as kernels before 6.13 have to.
     pub(crate) mprotect_guards: bool,
+    /// The signal that stops goroutines; the first runtime of a process decides.
+    pub(crate) preempt_signal: i32,
     /// Seed of all scheduling dice.
     pub(crate) seed: u64,
 }
@@ -33,6 +37,7 @@ impl Debug {
             chaos: false,
             async_preempt_off: false,
             mprotect_guards: false,
+            preempt_signal: SIGURG,
             seed,
         };
         let mut complaints = Vec::new();
@@ -52,14 +57,25 @@ impl Debug {
                 "chaos" => debug.chaos = number != 0,
                 "asyncpreemptoff" => debug.async_preempt_off = number != 0,
                 "mprotectguards" => debug.mprotect_guards = number != 0,
+                "preemptsignal" => match usable_signal(number) {
+                    Some(signo) => debug.preempt_signal = signo,
+                    None => complaints.push(format!(
+                        "ignored '{item}': a signal can be 10 (USR1), 12 (USR2), 23 (URG) or a real-time one, 34 to 64"
+                    )),
+                },
                 "seed" => debug.seed = number,
                 _ => complaints.push(format!(
-                    "ignored '{item}': known are asyncpreemptoff, chaos, mprotectguards, seed"
+                    "ignored '{item}': known are asyncpreemptoff, chaos, mprotectguards, preemptsignal, seed"
                 )),
             }
         }
         (debug, complaints)
     }
+}
+
+/// Signals whose default action a stray one does not make deadly to debug, or that programs leave free.
+fn usable_signal(number: u64) -> Option<i32> {
+    matches!(number, 10 | 12 | 23 | 34..=64).then_some(number as i32)
 }
 
 /// A whole number from the environment.
@@ -112,15 +128,8 @@ mod tests {
     #[test]
     fn nothing_said_changes_nothing() {
         let (debug, complaints) = Debug::parse("", 3);
-        assert_eq!(
-            debug,
-            Debug {
-                chaos: false,
-                async_preempt_off: false,
-                mprotect_guards: false,
-                seed: 3
-            }
-        );
+        assert!(!debug.chaos && !debug.async_preempt_off && !debug.mprotect_guards);
+        assert_eq!((debug.preempt_signal, debug.seed), (SIGURG, 3));
         assert!(complaints.is_empty());
     }
 

@@ -26,4 +26,5 @@ pub use goroutine::{
 pub use local::LocalKey;
 pub use runnext_macros::{main, test};
 pub use runtime::{__private, Builder, Runtime, Shutdown};
+pub use sched::blocking::blocking;
 pub use scope::{Scope, ScopedJoinHandle, scope};

@@ -1,20 +1,22 @@
 //! M: an OS thread that runs goroutines.
 //!
 //! # The state word
-//! `word` says what the thread is doing and so who may take its P away. Its low two bits are the state,
+//! `word` says what the thread is doing and so who may take its P away. Its low three bits are the state,
 //! the rest a number that grows with each return to user code, so that an observer who looked at a word can
 //! later change exactly that word or nothing.
 //!
-//! | state | meaning                                           | owns a P | who may leave it, to what                        |
-//! |-------|---------------------------------------------------|----------|--------------------------------------------------|
-//! | RT    | inside the runtime                                | yes      | itself → USER, BLK, NOP                          |
-//! | USER  | runs goroutine code                               | yes      | itself → RT; a robber → NOP                      |
-//! | BLK   | in a declared blocking section                    | yes      | itself → RT, USER; a robber → NOP                |
-//! | NOP   | has no P: robbed, parked, idle or starting        | no       | itself, once it was handed a P → RT              |
+//! | state  | meaning                                            | owns a P | who may leave it, to what               |
+//! |--------|----------------------------------------------------|----------|-----------------------------------------|
+//! | RT     | inside the runtime                                 | yes      | itself → USER, BLK, NOP                 |
+//! | USER   | runs goroutine code                                | yes      | itself → RT; a robber → ROBBED          |
+//! | BLK    | in a declared blocking section                     | yes      | itself → RT, USER; a robber → OUT       |
+//! | NOP    | inside the runtime: parked, idle, starting, ending | no       | itself, when it was handed a P → RT     |
+//! | ROBBED | runs goroutine code, or sits in the kernel         | no       | itself, at its next call or tick → RT   |
+//! | OUT    | in a declared blocking section                     | no       | itself, at its next call or its end → RT|
 //!
 //! Every runtime call begins with the CAS USER→RT and ends with a store of USER (`sched::call`). In RT the
 //! thread is neither robbed nor preempted, so it may hold the runtime's locks and use its P's queues.
-//! Robbing is the CAS USER→NOP by somebody else; the thread finds out at its next call.
+//! Robbing is the CAS by somebody else; the thread finds out at its next call.
 //!
 //! # Waiting for a P
 //! A thread without a P sleeps on `wake`. Whoever gives it one writes `handed`, sets `wake` and wakes it:
@@ -38,9 +40,11 @@ pub(crate) const NOP: u64 = 0;
 pub(crate) const RT: u64 = 1;
 pub(crate) const USER: u64 = 2;
 pub(crate) const BLK: u64 = 3;
-pub(crate) const STATE: u64 = 3;
+pub(crate) const ROBBED: u64 = 4;
+pub(crate) const OUT: u64 = 5;
+pub(crate) const STATE: u64 = 7;
 /// Added to the word with each return to user code.
-const TURN: u64 = 4;
+const TURN: u64 = 8;
 
 #[repr(align(128))]
 pub(crate) struct M {
@@ -58,6 +62,10 @@ pub(crate) struct M {
     pub(crate) spinning: Cell<bool>,
     /// The slice (of its P) the CPU timer last fired in.
     pub(crate) timer_slice: Cell<u32>,
+    /// What to run first when it is handed a P.
+    first: AtomicPtr<G>,
+    /// It is parked inside the preemption handler.
+    pub(crate) in_handler: AtomicBool,
 
     handed: AtomicPtr<P>,
     wake: AtomicU32,
@@ -97,6 +105,8 @@ impl M {
             locks: Cell::new(0),
             spinning: Cell::new(false),
             timer_slice: Cell::new(0),
+            first: AtomicPtr::new(ptr::null_mut()),
+            in_handler: AtomicBool::new(false),
             handed: AtomicPtr::new(ptr::null_mut()),
             wake: AtomicU32::new(0),
             next_idle: Cell::new(ptr::null()),
@@ -135,15 +145,35 @@ impl M {
         self.word.load(Relaxed) & STATE
     }
 
-    /// Enters RT from `word`'s state. False: the P was taken away meanwhile (or the state was not one that calls).
+    /// Enters RT. False: the P was taken away (or the state is not one that calls).
     #[inline]
     pub(crate) fn try_enter(&self) -> bool {
-        let word = self.word.load(Relaxed);
-        word & STATE >= USER
-            && self
+        loop {
+            let word = self.word.load(Relaxed);
+            // USER or BLK.
+            if word & STATE & !1 != USER {
+                return false;
+            }
+            let rt = word & !STATE | RT;
+            if self
                 .word
-                .compare_exchange(word, word & !STATE | RT, Acquire, Relaxed)
+                .compare_exchange(word, rt, Acquire, Relaxed)
                 .is_ok()
+            {
+                return true;
+            }
+            // Robbed; or preempted between the two lines and back again, on another turn.
+        }
+    }
+
+    /// Takes the P away from the thread, if its word is still `seen`, a USER or BLK one. The P is the caller's then.
+    pub(crate) fn rob(&self, seen: u64) -> Option<&'static P> {
+        let to = if seen & STATE == USER { ROBBED } else { OUT };
+        self.word
+            .compare_exchange(seen, seen & !STATE | to, AcqRel, Relaxed)
+            .ok()?;
+        // SAFETY: it owned one in that state; read after the CAS. Ps live as long as the runtime.
+        Some(unsafe { &*self.p.load(Relaxed) })
     }
 
     /// Leaves RT for user code.
@@ -153,6 +183,25 @@ impl M {
         debug_assert_eq!(word & STATE, RT);
         self.word
             .store((word + TURN) & !STATE | self.home.get(), Release);
+    }
+
+    /// Closes a declared blocking section. False: the P was taken away meanwhile.
+    #[inline]
+    pub(crate) fn leave_blocking(&self) -> bool {
+        let word = self.word.load(Relaxed);
+        let user = (word + TURN) & !STATE | USER;
+        // In BLK nobody but a robber changes the word.
+        word & STATE == BLK
+            && self
+                .word
+                .compare_exchange(word, user, AcqRel, Relaxed)
+                .is_ok()
+    }
+
+    /// The runtime has stopped: the thread runs user code, as nobody's, to its next call.
+    pub(crate) fn set_robbed(&self) {
+        self.word
+            .store(self.word.load(Relaxed) & !STATE | ROBBED, Release);
     }
 
     /// The thread takes possession of a P it was given, or gives its own up (null).
@@ -195,6 +244,22 @@ impl M {
         let wake = &raw const self.wake;
         self.wake.store(1, Release);
         futex::wake_one(wake);
+    }
+
+    /// Gives a P to this idle thread together with the goroutine to run on it first.
+    pub(crate) fn hand_with(&self, p: *const P, g: &G) {
+        self.first.store(ptr::from_ref(g).cast_mut(), Relaxed);
+        self.hand(p);
+    }
+
+    /// The goroutine that came with the P.
+    #[inline]
+    pub(crate) fn take_first(&self) -> Option<&'static G> {
+        if self.first.load(Relaxed).is_null() {
+            return None;
+        }
+        // SAFETY: runnable, so its header is alive.
+        unsafe { self.first.swap(ptr::null_mut(), Relaxed).as_ref() }
     }
 
     /// Sleeps until a P is handed over. Async-signal-safe.

@@ -119,11 +119,12 @@ impl P {
 
     /// What the decision sees.
     #[inline]
-    pub(crate) fn view(&self, global: usize, procs: usize) -> View {
+    pub(crate) fn view(&self, urgent: bool, global: usize, procs: usize) -> View {
         View {
             tick: self.tick.load(Relaxed),
             next: self.runq.has_next(),
             local: self.runq.len() > 0,
+            urgent,
             global,
             procs,
             chain: self.chain.get(),

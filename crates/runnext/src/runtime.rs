@@ -17,6 +17,7 @@ use crate::g::{G, WaitReason};
 use crate::goroutine::{JoinHandle, go_on, wait_for};
 use crate::m;
 use crate::overflow;
+use crate::sched::preempt;
 use crate::sched::spawn::{self, Options};
 use crate::sched::{Config, MAX_PROCS, Shared, start_monitor};
 use crate::stack;
@@ -246,16 +247,17 @@ impl Builder {
     /// `InvalidInput` for settings out of range, with the range; the system's error if a thread or mapping cannot be
     /// had.
     pub unsafe fn build(self) -> io::Result<Runtime> {
-        let config = self.config()?;
+        let (config, signal) = self.config()?;
         report_panics();
         overflow::install()?;
+        preempt::install(signal)?;
         clock::init();
         let shared = Arc::new(Shared::new(config));
         start_monitor(&shared)?;
         Ok(Runtime { shared })
     }
 
-    fn config(self) -> io::Result<Config> {
+    fn config(self) -> io::Result<(Config, i32)> {
         let debug = Debug::from_env();
         let procs = match self.procs.or_else(|| config::number("RUNNEXT_PROCS")) {
             Some(n) => n,
@@ -287,7 +289,7 @@ impl Builder {
             .preemption
             .or_else(|| config::switch("RUNNEXT_PREEMPTION"))
             .unwrap_or(true);
-        Ok(Config {
+        let config = Config {
             procs,
             max_threads,
             stack_class: stack::class_for(stack_size)?,
@@ -296,7 +298,8 @@ impl Builder {
             chaos: debug.chaos,
             mprotect_guards: debug.mprotect_guards,
             seed: debug.seed,
-        })
+        };
+        Ok((config, debug.preempt_signal))
     }
 }
 

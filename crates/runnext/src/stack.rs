@@ -352,13 +352,16 @@ impl Stacks {
         slot_region(start, MIN_SIZE).guard(self.guard, 0, guard_size())
     }
 
-    /// Returns memory of stacks that have not been needed since the last call. By the monitor.
-    pub(crate) fn trim(&self) {
+    /// Returns memory of stacks that have not been needed since the last call, half of them each time. True: there may
+    /// be more. By the monitor.
+    pub(crate) fn trim(&self) -> bool {
+        let mut more = false;
         for (class, c) in self.classes.iter().enumerate() {
             let spare = {
                 let mut inner = c.lock();
-                let spare = inner.low_water.min(inner.warm.len) / 2;
+                let spare = inner.low_water.min(inner.warm.len).div_ceil(2);
                 inner.low_water = inner.warm.len;
+                more |= inner.warm.len > 0;
                 spare
             };
             for _ in 0..spare {
@@ -376,6 +379,7 @@ impl Stacks {
                 inner.push_cold(slot);
             }
         }
+        more
     }
 }
 

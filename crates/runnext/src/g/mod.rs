@@ -47,7 +47,7 @@ use std::cell::{Cell, UnsafeCell};
 use std::mem::{self, MaybeUninit};
 use std::panic::Location;
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
+use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 
 use corosensei::{Coroutine, Yielder};
 use runnext_core::list::Linked;
@@ -61,6 +61,11 @@ pub(crate) const RUNNING: u32 = 2;
 pub(crate) const WAITING: u32 = 4;
 pub(crate) const NOTIFIED: u32 = 5;
 pub(crate) const DEAD: u32 = 6;
+
+/// One long run outweighs this many short ones, and the past beyond the last few does not count. A guess; what it must do
+/// is keep the goroutine of a connection that computes for milliseconds on each request from counting as light.
+const WEIGHT_STEP: u8 = 2;
+const WEIGHT_MAX: u8 = 4;
 
 const DONE: u64 = 1;
 const ONCPU: u64 = 1 << 1;
@@ -185,6 +190,8 @@ pub(crate) struct Cold {
     /// log2 class of the stack it starts on (`stack::Class`).
     stack_class: Cell<u8>,
     taken: Cell<bool>,
+    /// How much of a CPU hog it has been lately; 0 is light. Written by the M that has it.
+    weight: AtomicU8,
     payload: UnsafeCell<[MaybeUninit<u64>; INLINE / 8]>,
 }
 
@@ -242,6 +249,7 @@ impl G {
         cold.reason.set(WaitReason::None);
         cold.stack_class.set(birth.stack_class);
         cold.taken.set(false);
+        cold.weight.store(0, Relaxed);
         cold.life.store(ONCPU | REF, Relaxed);
         self.wired.store(ptr::null_mut(), Relaxed);
         self.yielder.set(ptr::null());
@@ -291,6 +299,31 @@ impl G {
         }
         // SAFETY: not null, owned by this goroutine (contract).
         unsafe { &mut *ext }
+    }
+
+    /// Whether it has used little CPU lately: such a one, woken by an event, may take the P of one that runs on and on.
+    #[inline]
+    pub(crate) fn is_light(&self) -> bool {
+        self.cold().weight.load(Relaxed) == 0
+    }
+
+    /// It ran for [`MIN_RUN`](crate::sched::preempt) or longer without giving way.
+    pub(crate) fn gain_weight(&self) {
+        let weight = &self.cold().weight;
+        weight.store(
+            (weight.load(Relaxed) + WEIGHT_STEP).min(WEIGHT_MAX),
+            Relaxed,
+        );
+    }
+
+    /// It gave way by itself.
+    #[inline]
+    pub(crate) fn lose_weight(&self) {
+        let weight = &self.cold().weight;
+        let now = weight.load(Relaxed);
+        if now > 0 {
+            weight.store(now - 1, Relaxed);
+        }
     }
 
     /// Ties the goroutine to an M: it goes on there and nowhere else.

@@ -40,8 +40,9 @@ impl Call {
         let m = m::current();
         if let Some(m) = m
             && !m.try_enter()
+            && !enter_slow(m)
         {
-            enter_slow(m);
+            freeze();
         }
         Call {
             m,
@@ -102,9 +103,7 @@ impl Call {
         if must_stay(m, g) {
             return park_wired(m, g);
         }
-        // SAFETY: on g's own stack: it is current here and has one.
-        unsafe { g.suspend(Switch::Park) };
-        self.m = m::current(); // R2
+        self.switch(m, g, Switch::Park);
     }
 
     /// Lets others run first.
@@ -117,9 +116,19 @@ impl Call {
         if must_stay(m, g) {
             return yield_wired(m, g);
         }
-        // SAFETY: on g's own stack.
-        unsafe { g.suspend(Switch::Yield) };
+        self.switch(m, g, Switch::Yield);
+    }
+
+    #[inline]
+    fn switch(&mut self, m: &M, g: &G, what: Switch) {
+        // A blocking section belongs to the goroutine and goes with it.
+        let home = m.home.replace(m::USER);
+        // SAFETY: on g's own stack: it is current here and has one.
+        unsafe { g.suspend(what) };
         self.m = m::current(); // R2
+        if let Some(m) = self.m {
+            m.home.set(home);
+        }
     }
 
     /// Makes a waiter go on. Exactly once for each wait, with no runtime lock held.
@@ -230,27 +239,32 @@ fn must_stay(m: &M, g: &G) -> bool {
     m.locks.get() > 0 || std::thread::panicking() || !g.has_stack()
 }
 
-/// The CAS failed: the P was taken away while the thread ran user code. Gets one back.
+/// The CAS failed: the P was taken away while the thread ran user code. Gets one back: the old one if it is idle,
+/// any idle one, or its turn in the queue. False: the runtime has stopped, and there will be none.
 #[cold]
-fn enter_slow(m: &'static M) {
-    if m.state() == m::RT {
+pub(super) fn enter_slow(m: &'static M) -> bool {
+    if m.state() < m::ROBBED {
         fatal(format_args!(
             "user code called the runtime from inside the runtime"
         ));
     }
     let shared = m.shared();
+    if shared.stopped.load(Relaxed) {
+        return false;
+    }
     let g = current_g(m);
     if let Some(p) = shared.take_idle_p(m.p_ptr()) {
         take_p(m, p);
-        return;
+        return true;
     }
-    // Queue for a P, like any other, but on this thread: a call need not be one that may migrate.
+    // Like any other, but on this thread: a call need not be one that may migrate.
     g.wire(m);
     g.state.store(g::RUNNABLE, Relaxed);
+    m.set_p(ptr::null());
     // SAFETY: runnable, and in no queue.
     unsafe { shared.push_global(g.ptr()) };
     shared.wake_one();
-    resume_wired(m, g);
+    resume_wired(m, g)
 }
 
 /// Takes possession of a P.
@@ -275,7 +289,9 @@ fn park_wired(m: &'static M, g: &G) {
     let p = m.p();
     m.set_p(ptr::null());
     m.shared().hand_off(p);
-    resume_wired(m, g);
+    if !resume_wired(m, g) {
+        freeze();
+    }
 }
 
 /// Goes to the end of the queue together with the thread.
@@ -287,18 +303,22 @@ fn yield_wired(m: &'static M, g: &G) {
     m.shared().put_tail(p, g);
     m.set_p(ptr::null());
     m.shared().hand_off(p);
-    resume_wired(m, g);
+    if !resume_wired(m, g) {
+        freeze();
+    }
 }
 
-/// Sleeps until a dispatcher hands its P to this thread.
-fn resume_wired(m: &M, g: &G) {
+/// Sleeps until a dispatcher hands its P to this thread. False: the runtime has stopped.
+fn resume_wired(m: &M, g: &G) -> bool {
     let p = m.wait_for_p();
     if p.is_null() {
-        freeze();
+        m.set_robbed();
+        return false;
     }
     take_p(m, p);
     g.state.store(g::RUNNING, Relaxed);
     unwire(m, g);
+    true
 }
 
 /// The wait is over; only a lock keeps the goroutine on its thread now.
@@ -320,16 +340,23 @@ fn freeze() -> ! {
 /// Somebody asked this thread to give way: on the way out of a call, or at a checkpoint.
 #[cold]
 pub(crate) fn give_way(m: &'static M) {
-    if m.asked.swap(false, Relaxed) {
-        ASKED.fetch_sub(1, Relaxed);
-    }
+    forget_ask(m);
     if m.g().is_none() || m.home.get() != m::USER {
         return;
     }
     let mut call = Call::enter();
-    call.yield_now();
-    // Not dropped the usual way: a new request may wait for the next call, or two busy neighbours would keep each other
-    // in this function.
+    if let Some(m) = call.m()
+        && (m.p().has_work() || m.shared().has_global())
+    {
+        if m.p().expired.load(Relaxed)
+            && let Some(g) = m.g()
+        {
+            g.gain_weight();
+        }
+        call.yield_now();
+    }
+    // Not dropped the usual way: a request that came meanwhile waits for the next call, or two busy neighbours would
+    // keep each other in this function.
     if let Some(m) = call.m() {
         m.leave();
     }
@@ -339,6 +366,20 @@ pub(crate) fn give_way(m: &'static M) {
 /// How many Ms have been asked to give way and have not looked yet, in the whole process. A checkpoint reads this one word:
 /// no thread-local, whose address the compiler might keep over a switch.
 static ASKED: AtomicU32 = AtomicU32::new(0);
+
+/// Leaves a note for an M to give way at its next call or checkpoint.
+pub(super) fn ask(m: &M) {
+    if !m.asked.swap(true, Relaxed) {
+        ASKED.fetch_add(1, Relaxed);
+    }
+}
+
+/// The note was read, or is of no use any more.
+pub(super) fn forget_ask(m: &M) {
+    if m.asked.swap(false, Relaxed) {
+        ASKED.fetch_sub(1, Relaxed);
+    }
+}
 
 #[inline]
 pub(crate) fn anybody_asked() -> bool {

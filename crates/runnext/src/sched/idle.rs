@@ -85,12 +85,17 @@ impl Idle {
 }
 
 impl Shared {
-    /// Work was queued: starts a searcher if a P is idle and nobody searches yet.
+    /// Work was queued: starts a searcher if a P is idle and nobody searches yet; if none is idle, the monitor sees
+    /// to it that the work does not wait for a P that is stuck.
     #[inline]
     pub(crate) fn wake_one(&self) {
-        fence(SeqCst); // pairs with the fence in `give_up_p`
-        if self.idle_ps.load(Relaxed) != 0 && self.spinning.load(Relaxed) == 0 {
-            self.wake_one_slow();
+        fence(SeqCst); // pairs with the fences in `give_up_p` and in the monitor
+        if self.idle_ps.load(Relaxed) != 0 {
+            if self.spinning.load(Relaxed) == 0 {
+                self.wake_one_slow();
+            }
+        } else {
+            self.monitor.work_waits(self.has_urgent());
         }
     }
 
@@ -159,7 +164,7 @@ impl Shared {
     /// Gives away a P the caller no longer needs: to an M if there is, or soon may be, something to run; else
     /// to the idle list.
     pub(crate) fn hand_off(&self, p: &P) {
-        if p.has_work() || self.global_len() > 0 {
+        if p.has_work() || self.has_global() {
             return self.start_m(p, false);
         }
         self.idle_p(p);
@@ -171,7 +176,7 @@ impl Shared {
 
     /// Anything queued anywhere?
     pub(super) fn any_work(&self) -> bool {
-        self.global_len() > 0 || self.all_ps().any(P::has_work)
+        self.has_global() || self.all_ps().any(P::has_work)
     }
 
     /// Changes the number of Ps. Idle ones that are now too many leave the list, retired ones that are wanted again

@@ -26,9 +26,11 @@
 //! R2  After a switch everything is read again: the thread, its M, its P.
 //! R3  Threads are made by the monitor only, which never holds a P and never runs user code.
 
+pub(crate) mod blocking;
 pub(crate) mod call;
 mod idle;
 mod monitor;
+pub(crate) mod preempt;
 pub(crate) mod spawn;
 pub(crate) mod wait;
 mod worker;
@@ -78,8 +80,10 @@ pub(crate) struct Shared {
     /// By number of Ps; made, outside the runtime's locks, before that number is set.
     orders: Box<[OnceLock<StealOrder>]>,
 
-    global: Lock<List<G>>,
+    global: Lock<Global>,
+    /// Lengths of the two, readable without the lock.
     global_len: AtomicUsize,
+    urgent_len: AtomicUsize,
     idle: Lock<idle::Idle>,
     idle_ps: AtomicUsize,
     spinning: AtomicUsize,
@@ -107,8 +111,12 @@ impl Shared {
                 .map(|_| AtomicPtr::new(ptr::null_mut()))
                 .collect(),
             orders: (0..=MAX_PROCS).map(|_| OnceLock::new()).collect(),
-            global: Lock::new(List::new()),
+            global: Lock::new(Global {
+                queue: List::new(),
+                urgent: List::new(),
+            }),
             global_len: AtomicUsize::new(0),
+            urgent_len: AtomicUsize::new(0),
             idle: Lock::new(idle::Idle::new()),
             idle_ps: AtomicUsize::new(0),
             spinning: AtomicUsize::new(0),
@@ -177,37 +185,71 @@ impl Shared {
         self.global_len.load(Relaxed)
     }
 
-    /// Queues a goroutine at the global tail. A signal handler may, in user state.
+    #[inline]
+    pub(crate) fn has_urgent(&self) -> bool {
+        self.urgent_len.load(Relaxed) != 0
+    }
+
+    /// Anything in either queue?
+    #[inline]
+    pub(crate) fn has_global(&self) -> bool {
+        self.global_len() != 0 || self.has_urgent()
+    }
+
+    /// Queues a goroutine that no P has: with the urgent ones if it is light, else at the global tail. A signal handler
+    /// may, in user state.
     ///
     /// # Safety
     /// It is runnable, and in no queue.
     pub(crate) unsafe fn push_global(&self, g: NonNull<G>) {
+        // SAFETY: runnable, so alive.
+        let light = unsafe { g.as_ref() }.is_light();
         let mut global = self.global.lock();
         // SAFETY: the caller's promise.
-        unsafe { global.push_back(g) };
-        self.global_len.store(global.len(), Relaxed);
+        unsafe {
+            if light {
+                global.urgent.push_back(g);
+                self.urgent_len.store(global.urgent.len(), Relaxed);
+            } else {
+                global.queue.push_back(g);
+                self.global_len.store(global.queue.len(), Relaxed);
+            }
+        }
     }
 
     #[cold]
     pub(crate) fn append_global(&self, list: List<G>) {
         let mut global = self.global.lock();
-        global.append(list);
-        self.global_len.store(global.len(), Relaxed);
+        global.queue.append(list);
+        self.global_len.store(global.queue.len(), Relaxed);
     }
 
     pub(crate) fn prepend_global(&self, list: List<G>) {
         let mut global = self.global.lock();
-        global.prepend(list);
-        self.global_len.store(global.len(), Relaxed);
+        global.queue.prepend(list);
+        self.global_len.store(global.queue.len(), Relaxed);
     }
 
     /// Up to `n` from the global head.
     pub(crate) fn take_global(&self, n: usize) -> List<G> {
         let mut global = self.global.lock();
-        let list = global.take(n);
-        self.global_len.store(global.len(), Relaxed);
+        let list = global.queue.take(n);
+        self.global_len.store(global.queue.len(), Relaxed);
         list
     }
+
+    pub(crate) fn take_urgent(&self) -> Option<NonNull<G>> {
+        let mut global = self.global.lock();
+        let g = global.urgent.pop_front();
+        self.urgent_len.store(global.urgent.len(), Relaxed);
+        g
+    }
+}
+
+/// What no P has: the global queue, and in front of it the light ones that an event, or a thread from outside, made runnable.
+struct Global {
+    queue: List<G>,
+    urgent: List<G>,
 }
 
 impl Drop for Shared {

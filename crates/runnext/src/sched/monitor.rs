@@ -1,34 +1,80 @@
 //! The monitor: the one thread of a runtime that has no P.
 //!
-//! It makes the Ms (R3) and, when the runtime stops, waits for them.
+//! It sees to it that nothing stalls a P, makes the Ms (R3), returns unused memory and threads, and, when the runtime
+//! stops, waits for the threads.
+//!
+//! # Stalls
+//! While goroutines wait and no P is idle, it looks at each P's thread:
+//!
+//! | what it sees                                                    | what it does                                       |
+//! |------------------------------------------------------------------|----------------------------------------------------|
+//! | BLK, and the same word as at the last look                       | takes the P (a declared section outlasted a look)  |
+//! | USER, the same word, no CPU used since, asleep says the kernel   | takes the P: no signal, so nothing is interrupted  |
+//! | USER, computing, and a light goroutine waits                     | asks the thread to give way (`preempt::request`)   |
+//! | USER, the same slice for longer than it may last, no CPU timer   | asks the thread to give way                        |
+//!
+//! A wrong guess costs time, never correctness: a robbed thread finds out at its next call, or when its CPU timer ticks.
+//!
+//! # Sleeping
+//! | `nap`  | sleeps                                   | who pokes it                                              |
+//! |--------|------------------------------------------|-----------------------------------------------------------|
+//! | AWAKE  | not, or for less than a look may wait    | nobody                                                    |
+//! | SHORT  | up to [`STEADY_NS`]: goroutines wait     | who makes a light goroutine runnable and finds no idle P  |
+//! | DEEP   | until poked, or housekeeping: none wait  | who makes any goroutine runnable and finds no idle P      |
+//!
+//! Who wakes it if work is queued just as it goes to sleep? It publishes `nap`, then a full fence, then looks at the queues once
+//! more; who queues work puts a full fence before it reads `nap` (`Shared::wake_one`).
 //!
 //! # Why Ms are made here
 //! Making a thread allocates, and whoever finds out that one is needed is in RT (R1). It also keeps threads clean: one
-//! made by an M that a goroutine has locked would inherit what that goroutine did to it (namespaces, masks). Here every thread
-//! descends from one that never ran user code.
+//! made by an M that a goroutine has locked would inherit what that goroutine did to it (namespaces, masks, limits). Here every
+//! thread descends from one that never ran user code, which is what Go's template thread is for.
 //!
 //! # Context
 //! May block and allocate. Takes the idle lock, nothing else under it.
+//!
+//! Tunables: [`FAST_NS`], [`STEADY_NS`]: `bench blocking` gives the longest gap, `bench preempt_cost` the price; from
+//! 0.1 to 1 ms the price is within noise.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering::*, fence};
 use std::thread::{self, JoinHandle};
 use std::{io, ptr};
 
-use runnext_sys::{clock, futex, signal};
+use runnext_sys::clock::{self, ThreadCpu};
+use runnext_sys::thread::StatReader;
+use runnext_sys::{futex, signal};
 
-use super::{Shared, worker};
+use super::{Shared, preempt, worker};
 use crate::m::{self, M};
+use crate::p::P;
 
+/// Between two looks when one of them saw something suspicious.
+const FAST_NS: u64 = 100_000;
+/// Between two looks while goroutines wait and all is well.
+const STEADY_NS: u64 = 1_000_000;
+/// Between rounds of housekeeping while there is something to return.
+const HOUSEKEEPING_NS: u64 = 100_000_000;
+/// A P is asked at most this often to give way to a light goroutine.
+const ASK_EVERY_NS: u64 = 250_000;
+/// Looks without anything waiting before it sleeps deeply.
+const QUIET_LOOKS: u32 = 8;
+/// Idle Ms kept for preemption, which cannot make threads.
+const SPARES: usize = 1;
 /// Stack of an M's own thread: scheduler frames, and the drop of a closure that got no stack of its own.
 const THREAD_STACK: usize = 256 << 10;
 /// How long to wait after the system refused a thread, and between looks at ending threads.
 const RETRY_NS: u64 = 10_000_000;
 const ENDING_NS: u64 = 50_000;
 
+const AWAKE: u32 = 0;
+const SHORT: u32 = 1;
+const DEEP: u32 = 2;
+
 pub(crate) struct Monitor {
     /// Grows with every reason to look; the monitor sleeps on it.
     word: AtomicU32,
+    nap: AtomicU32,
     wants_m: AtomicBool,
     /// Grows with every goroutine that ends while somebody waits for that.
     ends: AtomicU32,
@@ -42,6 +88,7 @@ impl Monitor {
     pub(super) fn new(max_threads: usize) -> Monitor {
         Monitor {
             word: AtomicU32::new(0),
+            nap: AtomicU32::new(AWAKE),
             wants_m: AtomicBool::new(false),
             ends: AtomicU32::new(0),
             ms: (0..max_threads)
@@ -59,7 +106,18 @@ impl Monitor {
         }
     }
 
+    /// Goroutines wait and no P is idle.
+    #[inline]
+    pub(super) fn work_waits(&self, urgent: bool) {
+        let nap = self.nap.load(Relaxed);
+        if nap == DEEP || (nap == SHORT && urgent) {
+            self.poke();
+        }
+    }
+
+    #[cold]
     fn poke(&self) {
+        self.nap.store(AWAKE, Relaxed);
         self.word.fetch_add(1, Release);
         futex::wake_one(&self.word);
     }
@@ -69,15 +127,6 @@ impl Monitor {
     pub(super) fn note_end(&self) {
         self.ends.fetch_add(1, Release);
         futex::wake_all(&self.ends);
-    }
-
-    /// Every M there is now.
-    pub(crate) fn all_ms(&self) -> impl Iterator<Item = &M> {
-        // SAFETY: an M is freed by the monitor after its thread has ended, or with the runtime; observers are the
-        // monitor itself and dumps, which tolerate neither, so Ms are kept until the runtime goes.
-        self.ms
-            .iter()
-            .filter_map(|slot| unsafe { slot.load(Acquire).as_ref() })
     }
 
     pub(crate) fn threads(&self) -> usize {
@@ -136,18 +185,18 @@ impl Shared {
 
 /// Starts the monitor of a runtime.
 pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<()> {
-    let of = Arc::clone(shared);
+    let keeper = Keeper {
+        shared: Arc::clone(shared),
+        threads: Vec::new(),
+        refused: false,
+        looks: Vec::new(),
+        quiet: 0,
+        next_housekeeping: 0,
+    };
     let handle = thread::Builder::new()
         .name("runnext-monitor".into())
         .stack_size(THREAD_STACK)
-        .spawn(move || {
-            Keeper {
-                shared: of,
-                threads: Vec::new(),
-                refused: false,
-            }
-            .run()
-        })?;
+        .spawn(move || keeper.run())?;
     *shared
         .monitor
         .handle
@@ -156,16 +205,43 @@ pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<()> {
     Ok(())
 }
 
+/// What the monitor saw of a P's thread when it last looked.
+#[derive(Clone, Copy, Default)]
+struct Look {
+    word: u64,
+    slice: u32,
+    /// When it first saw that slice.
+    since: u64,
+    at: u64,
+    cpu: u64,
+    asked: u64,
+}
+
+struct Thread {
+    id: u32,
+    handle: JoinHandle<()>,
+    cpu: Option<ThreadCpu>,
+    stat: Option<StatReader>,
+}
+
 /// What the monitor thread keeps to itself.
 struct Keeper {
     shared: Arc<Shared>,
-    threads: Vec<(u32, JoinHandle<()>)>,
+    threads: Vec<Thread>,
     /// The system refused a thread, and we said so.
     refused: bool,
+    /// By P.
+    looks: Vec<Look>,
+    /// Looks in a row with nothing waiting.
+    quiet: u32,
+    next_housekeeping: u64,
 }
 
 impl Keeper {
     fn run(mut self) {
+        // A late monitor is a late everything: ask the kernel to run it soon after it wakes.
+        runnext_sys::thread::request_slice(FAST_NS);
+        runnext_sys::thread::set_timer_slack(1);
         let shared = Arc::clone(&self.shared);
         let monitor = &shared.monitor;
         loop {
@@ -173,15 +249,165 @@ impl Keeper {
             if shared.stopped.load(SeqCst) {
                 return self.wait_for_threads();
             }
-            let mut deadline = u64::MAX;
-            if monitor.wants_m.swap(false, AcqRel)
-                && let Err(e) = self.make_m()
-            {
-                self.complain(&e);
-                monitor.wants_m.store(true, Release);
-                deadline = clock::now_ns() + RETRY_NS;
+            let now = clock::now_ns();
+            let retry = self.make_wanted(now);
+            let (nap, wake_at) = self.look(now);
+            monitor.nap.store(nap, SeqCst);
+            fence(SeqCst); // pairs with the fence in `wake_one`
+            if nap == DEEP && shared.idle_ps.load(Relaxed) == 0 && shared.any_work() {
+                monitor.nap.store(AWAKE, Relaxed);
+                continue;
             }
-            futex::wait_until(&monitor.word, seen, deadline);
+            futex::wait_until(&monitor.word, seen, wake_at.min(retry));
+            monitor.nap.store(AWAKE, Relaxed);
+        }
+    }
+
+    // ---- stalls ----
+
+    /// One look at everything. Returns how to sleep, and until when.
+    fn look(&mut self, now: u64) -> (u32, u64) {
+        let shared = Arc::clone(&self.shared);
+        let housekeeping = self.keep_house(now);
+        let idle = shared.idle_ps.load(Relaxed);
+        if !shared.any_work() {
+            self.quiet += 1;
+            if self.quiet > QUIET_LOOKS || idle == shared.procs() {
+                return (DEEP, housekeeping);
+            }
+            return (SHORT, now + STEADY_NS);
+        }
+        self.quiet = 0;
+        if idle > 0 {
+            // Somebody should be on its way. If not, a wake-up is missing, and this is it.
+            shared.wake_one();
+            return (SHORT, now + STEADY_NS);
+        }
+        let mut suspicious = false;
+        let mut light = shared.has_urgent();
+        for id in 0..shared.procs() {
+            if self.looks.len() <= id {
+                self.looks.resize(id + 1, Look::default());
+            }
+            let Some(p) = shared.p(id) else { break };
+            suspicious |= self.look_at(p, &mut light, now);
+        }
+        if suspicious {
+            (AWAKE, now + FAST_NS)
+        } else {
+            (SHORT, now + STEADY_NS)
+        }
+    }
+
+    /// One look at one P. True: look again soon.
+    fn look_at(&mut self, p: &P, light: &mut bool, now: u64) -> bool {
+        // SAFETY: Ms are freed by this thread only.
+        let Some(m) = (unsafe { p.m.load(Acquire).as_ref() }) else {
+            return false;
+        };
+        let word = m.word.load(Acquire);
+        let last = self.looks[p.id];
+        let slice = p.slice.load(Relaxed);
+        let mut look = Look {
+            word,
+            slice,
+            at: now,
+            asked: last.asked,
+            since: now,
+            cpu: 0,
+        };
+        if slice == last.slice && last.since != 0 {
+            look.since = last.since;
+        }
+        let mut again = false;
+        match word & m::STATE {
+            m::BLK if word == last.word => self.take(m, word),
+            m::BLK => again = true,
+            m::USER => {
+                look.cpu = self.cpu_of(m);
+                if word == last.word && self.sleeps(m, &look, &last) {
+                    self.take(m, word);
+                } else {
+                    again = word != last.word || look.cpu - last.cpu < (now - last.at) / 2;
+                    self.consider_asking(p, m, &mut look, light);
+                }
+            }
+            _ => {}
+        }
+        self.looks[p.id] = look;
+        again
+    }
+
+    /// Whether a thread that made no runtime call since the last look is asleep in the kernel.
+    fn sleeps(&self, m: &M, look: &Look, last: &Look) -> bool {
+        let used = look.cpu.saturating_sub(last.cpu);
+        if used > (look.at - last.at) / 4 {
+            return false;
+        }
+        let stat = self
+            .thread(m)
+            .and_then(|t| t.stat.as_ref())
+            .and_then(StatReader::state);
+        matches!(stat, Some(b'S' | b'D'))
+    }
+
+    fn take(&self, m: &M, word: u64) {
+        if let Some(p) = m.rob(word) {
+            self.shared.hand_off(p);
+        }
+    }
+
+    /// Asks the thread to give way if it has run long enough and somebody light waits.
+    fn consider_asking(&self, p: &P, m: &M, look: &mut Look, light: &mut bool) {
+        if !self.shared.config.preemption || look.at < look.asked + ASK_EVERY_NS {
+            return;
+        }
+        let ran = look.at - look.since;
+        let hog = m.g().is_some_and(|g| !g.is_light());
+        let local = p.has_work() && ran >= preempt::MIN_RUN_NS;
+        let urgent = *light && (hog || ran >= preempt::MIN_RUN_NS);
+        if (local || urgent) && preempt::request(m) {
+            look.asked = look.at;
+            *light &= !urgent; // one P for it
+        }
+    }
+
+    fn thread(&self, m: &M) -> Option<&Thread> {
+        self.threads.iter().find(|t| t.id == m.id)
+    }
+
+    fn cpu_of(&mut self, m: &M) -> u64 {
+        let tid = m.tid.load(Acquire);
+        let Some(t) = self.threads.iter_mut().find(|t| t.id == m.id) else {
+            return 0;
+        };
+        if t.cpu.is_none() && tid != 0 {
+            t.cpu = Some(ThreadCpu::of(tid));
+            t.stat = StatReader::open(tid).ok();
+        }
+        t.cpu.and_then(ThreadCpu::read).unwrap_or(0)
+    }
+
+    // ---- threads ----
+
+    /// Makes the threads that were asked for, and a spare. Returns when to try again if the system refused.
+    fn make_wanted(&mut self, now: u64) -> u64 {
+        let shared = Arc::clone(&self.shared);
+        let wanted = shared.monitor.wants_m.swap(false, AcqRel);
+        let busy = shared.idle_ps.load(Relaxed) < shared.procs();
+        let spare = busy && shared.idle.lock().ms_len < SPARES;
+        if !wanted && !spare {
+            return u64::MAX;
+        }
+        match self.make_m() {
+            Ok(()) => u64::MAX,
+            // Without a spare there is only less preemption.
+            Err(_) if !wanted => u64::MAX,
+            Err(e) => {
+                self.complain(&e);
+                shared.monitor.wants_m.store(true, Release);
+                now + RETRY_NS
+            }
         }
     }
 
@@ -200,17 +426,19 @@ impl Keeper {
         monitor.ms[id].store(m, Release);
         let shared = Arc::clone(&self.shared);
         // SAFETY: freed only after this thread has ended (`reap`), or with the runtime, which the thread keeps alive.
-        let body = {
-            let m: &'static M = unsafe { &*m };
-            move || thread_main(m, shared)
-        };
+        let own: &'static M = unsafe { &*m };
         let made = thread::Builder::new()
             .name(format!("runnext-{id}"))
             .stack_size(THREAD_STACK)
-            .spawn(body);
+            .spawn(move || thread_main(own, shared));
         match made {
             Ok(handle) => {
-                self.threads.push((id as u32, handle));
+                self.threads.push(Thread {
+                    id: id as u32,
+                    handle,
+                    cpu: None,
+                    stat: None,
+                });
                 monitor.threads.store(self.threads.len(), Relaxed);
                 self.refused = false;
                 Ok(())
@@ -230,14 +458,15 @@ impl Keeper {
     /// Joins threads that have ended and frees their Ms.
     fn reap(&mut self) {
         let monitor = &self.shared.monitor;
-        let (ended, rest) = std::mem::take(&mut self.threads)
-            .into_iter()
-            .partition(|(_, h)| h.is_finished());
-        self.threads = rest;
-        let ended: Vec<(u32, JoinHandle<()>)> = ended;
-        for (id, handle) in ended {
-            let _ = handle.join();
-            let m = monitor.ms[id as usize].swap(ptr::null_mut(), AcqRel);
+        let mut i = 0;
+        while i < self.threads.len() {
+            if !self.threads[i].handle.is_finished() {
+                i += 1;
+                continue;
+            }
+            let ended = self.threads.swap_remove(i);
+            let _ = ended.handle.join();
+            let m = monitor.ms[ended.id as usize].swap(ptr::null_mut(), AcqRel);
             // SAFETY: its thread has ended; only this thread frees Ms.
             drop(unsafe { Box::from_raw(m) });
         }
@@ -255,16 +484,46 @@ impl Keeper {
         }
     }
 
+    /// Returns what has not been needed for a while: threads, memory. Returns when to do so next.
+    fn keep_house(&mut self, now: u64) -> u64 {
+        if now < self.next_housekeeping {
+            return self.next_housekeeping;
+        }
+        let shared = Arc::clone(&self.shared);
+        let surplus = {
+            let mut idle = shared.idle.lock();
+            let surplus = idle.ms_len.saturating_sub(shared.procs() + SPARES);
+            // Half of them each time: a burst that comes back finds some.
+            for _ in 0..surplus.div_ceil(2) {
+                if let Some(m) = idle.pop_m() {
+                    m.hand(ptr::null());
+                }
+            }
+            surplus
+        };
+        self.reap();
+        let more = shared.stacks.trim();
+        self.next_housekeeping = now + HOUSEKEEPING_NS;
+        if surplus > 0 || more {
+            self.next_housekeeping
+        } else {
+            u64::MAX
+        }
+    }
+
     /// The runtime has stopped: all threads go, but those inside an abandoned goroutine.
     fn wait_for_threads(mut self) {
         loop {
             self.reap();
-            let waits = self.threads.iter().any(|(id, _)| {
-                let m = self.shared.monitor.ms[*id as usize].load(Acquire);
+            let mut waits = false;
+            for t in &self.threads {
                 // SAFETY: not reaped, so alive.
-                let m = unsafe { &*m };
-                m.g().is_none() || m.state() == m::RT
-            });
+                let m = unsafe { &*self.shared.monitor.ms[t.id as usize].load(Acquire) };
+                if m.in_handler.load(Relaxed) {
+                    m.hand(ptr::null()); // it may hold a lock of the allocator: let it go on
+                }
+                waits |= m.g().is_none() || m.state() == m::RT;
+            }
             if !waits {
                 return; // the others are detached
             }
@@ -277,7 +536,9 @@ fn thread_main(m: &'static M, shared: Arc<Shared>) {
     m.install();
     // Without it a stack overflow kills without a word, which is not a reason to refuse to run.
     let _alt_stack = signal::AltStack::install();
+    let timer = preempt::slice_timer(m);
     worker::run(m);
+    drop(timer);
     m.uninstall();
     drop(shared);
 }

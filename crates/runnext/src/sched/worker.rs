@@ -65,21 +65,17 @@ fn find_runnable(m: &'static M) -> Option<&'static G> {
             }
             continue;
         }
-        let found = match next::pick(&p.view(shared.global_len(), shared.procs())) {
-            Pick::Next => take_next(p, P::inherit_slice),
-            Pick::NextFresh => take_next(p, P::fresh_slice),
-            Pick::Kick => {
-                kick(shared, p);
-                None
-            }
-            // SAFETY: this M owns p.
-            Pick::Local => unsafe { p.runq.pop() }.inspect(|_| p.fresh_slice()),
-            Pick::Global(n) => take_global(shared, p, n),
+        if let Some(g) = m.take_first() {
+            return Some(g);
+        }
+        let pick = next::pick(&p.view(shared.has_urgent(), shared.global_len(), shared.procs()));
+        let found = match pick {
             Pick::Search => match search(m, p) {
                 Some(g) => Some(g),
                 None if give_up_p(m, p) => continue,
                 None => return None,
             },
+            local => carry_out(shared, p, local),
         };
         if let Some(g) = found {
             if m.spinning.get() {
@@ -91,7 +87,25 @@ fn find_runnable(m: &'static M) -> Option<&'static G> {
     }
 }
 
-type Found = Option<ptr::NonNull<G>>;
+pub(super) type Found = Option<ptr::NonNull<G>>;
+
+/// Takes what was picked. None if a thief was faster, or after a kick: decide again. By `p`'s owner; not for `Search`.
+#[inline]
+pub(super) fn carry_out(shared: &Shared, p: &P, pick: Pick) -> Found {
+    match pick {
+        Pick::Next => take_next(p, P::inherit_slice),
+        Pick::NextFresh => take_next(p, P::fresh_slice),
+        Pick::Kick => {
+            kick(shared, p);
+            None
+        }
+        // SAFETY: the caller owns p.
+        Pick::Local => unsafe { p.runq.pop() }.inspect(|_| p.fresh_slice()),
+        Pick::Urgent => shared.take_urgent().inspect(|_| p.fresh_slice()),
+        Pick::Global(n) => take_global(shared, p, n),
+        Pick::Search => None,
+    }
+}
 
 #[inline]
 fn take_next(p: &P, slice: fn(&P)) -> Found {
@@ -171,7 +185,7 @@ fn steal(shared: &Shared, p: &P) -> Found {
                 }
             }
         }
-        if shared.global_len() > 0 {
+        if shared.has_global() {
             return None;
         }
     }
@@ -184,7 +198,7 @@ fn give_up_p(m: &'static M, p: &P) -> bool {
     let shared = m.shared();
     {
         let mut idle = shared.idle.lock();
-        if shared.global_len() > 0 {
+        if shared.has_global() {
             return true;
         }
         if !m.spinning.get() && shared.need_spinning.swap(false, SeqCst) {
@@ -273,6 +287,7 @@ fn execute(m: &'static M, g: &'static G) -> bool {
         let p = m.p(); // R2
         match asked {
             Some(Switch::Park) => {
+                g.lose_weight();
                 if g.state
                     .compare_exchange(g::RUNNING, g::WAITING, AcqRel, Acquire)
                     .is_ok()

@@ -1,0 +1,228 @@
+//! Preemption: the thread stops with its goroutine, and the P goes on with another thread.
+//!
+//! # Why this shape
+//! Rust code has no compiler-made safe points. Switching stacks inside a signal handler would move a goroutine that may be
+//! inside `malloc`, hold any lock, or be in the middle of a thread-local access. So nothing is moved: the handler puts
+//! *this thread* to sleep, with everything it holds, queues its goroutine as one that must go on here (`G::wired`), and
+//! hands the P to a spare M. Any code can be stopped anywhere, foreign code included.
+//! Rejected: switching in the handler (deadlocks in `malloc`); flags that only loops with checkpoints see.
+//!
+//! # Who asks
+//! | what                               | how it reaches the thread                          | when                       |
+//! |------------------------------------|-----------------------------------------------------|----------------------------|
+//! | its slice is used up               | its own CPU-time timer: only a thread that burns CPU gets the signal, on its way to user code, so no system call is cut short | every `time_slice` of CPU  |
+//! | a light goroutine waits ([`MIN_RUN_NS`]) | `tgkill`, after looking that the thread is on a CPU | monitor                    |
+//!
+//! # Protocol, in the handler
+//! 1 not a worker, or a signal that is not ours: pass it on  2 in RT: leave a note (`asked`), looked at on the way out
+//! 3 robbed: it has no right to run; get a P or queue for one  4 USER: nobody else to run: return
+//! 5 CAS USER→RT (a robber may be faster)  6 choose the next goroutine; it needs a sleeping thread: its own if it is
+//! wired, else an idle M; none: return, and ask the monitor for one  7 queue own goroutine, hand the P over, sleep
+//!
+//! # Invariants
+//! I1  In USER the thread holds no runtime lock, so the handler may take them.
+//! I2  A request may be lost, never misdelivered: the slice number says whether it is still the same turn.
+//!
+//! # Context
+//! Async-signal-safe: no allocation, no foreign lock, errno kept. On the alternate stack, where it may sleep for long.
+//!
+//! Tunables: [`MIN_RUN_NS`]: `bench tail` at 0.25–4 ms: below 0.5 ms heavy throughput drops, above 2 ms the light
+//! p99 grows with it.
+
+use std::ffi::c_void;
+use std::io;
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering::*;
+
+use runnext_core::next::{self, Pick};
+use runnext_sys::signal::{self, CpuTimer, Previous};
+use runnext_sys::{errno, thread};
+
+use super::call::{ask, enter_slow, forget_ask, take_p};
+use super::{Shared, worker};
+use crate::g::{self, G};
+use crate::m::{self, M};
+use crate::p::P;
+
+/// The signal; SIGURG unless `RUNNEXT_DEBUG=preemptsignal=n` says otherwise. One per process.
+static SIGNAL: OnceLock<(i32, Previous)> = OnceLock::new();
+
+/// How long a goroutine runs before a light one that an event woke may take its P.
+pub(super) const MIN_RUN_NS: u64 = 1_000_000;
+
+/// Installs the handler. Called by every `build`; acts once, so the first runtime's signal is the process's.
+pub(crate) fn install(signo: i32) -> io::Result<()> {
+    static INSTALLING: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    let _one = INSTALLING.lock().unwrap_or_else(|e| e.into_inner());
+    if SIGNAL.get().is_none() {
+        // Known before the handler can run, so that it always has somewhere to pass a signal on to.
+        let _ = SIGNAL.set((signo, Previous::current(signo)?));
+        // SAFETY: the handler is async-signal-safe and passes on what is not ours.
+        unsafe { signal::install(signo, on_signal)? };
+    }
+    Ok(())
+}
+
+/// The timer that ends slices on the calling thread, an M.
+pub(super) fn slice_timer(m: &M) -> Option<CpuTimer> {
+    let config = &m.shared().config;
+    let (signo, _) = SIGNAL.get()?;
+    if !config.preemption {
+        return None;
+    }
+    signal::unblock(*signo);
+    // Refused (RLIMIT_SIGPENDING): the monitor ends slices by itself.
+    CpuTimer::new(thread::tid(), *signo, config.time_slice).ok()
+}
+
+unsafe extern "C" fn on_signal(signo: i32, info: *mut signal::siginfo_t, context: *mut c_void) {
+    let error = errno::get();
+    // SAFETY: the kernel gave us this siginfo.
+    let (timer, sent) = unsafe { (signal::from_timer(info), signal::from_tgkill(info)) };
+    match m::current() {
+        Some(m) if timer => slice_over(m),
+        Some(m) if sent && m.asked.load(Relaxed) => stop_here(m),
+        _ => {
+            if let Some((_, previous)) = SIGNAL.get() {
+                // SAFETY: with the arguments the kernel gave us.
+                unsafe { previous.chain(signo, info, context) };
+            }
+        }
+    }
+    errno::set(error);
+}
+
+/// The thread has burnt a slice's worth of CPU; whether in one turn, the slice number tells (I2).
+fn slice_over(m: &'static M) {
+    match m.state() {
+        m::USER | m::RT => {}
+        m::ROBBED => return get_in_line(m),
+        _ => return,
+    }
+    // SAFETY: Ps live as long as the runtime; in USER another may have it by now, and then the numbers differ.
+    let Some(p) = (unsafe { m.p_ptr().as_ref() }) else {
+        return;
+    };
+    let slice = p.slice.load(Relaxed);
+    if m.timer_slice.replace(slice) != slice {
+        return; // a new turn since the last tick
+    }
+    p.expired.store(true, Relaxed);
+    stop_here(m);
+}
+
+/// It was taken for blocked, and is not: without a P it has no right to burn CPU.
+fn get_in_line(m: &'static M) {
+    if m.g().is_none() || m.shared().stopped.load(Relaxed) {
+        return;
+    }
+    m.in_handler.store(true, Relaxed);
+    if enter_slow(m) {
+        m.timer_slice.set(m.p().slice.load(Relaxed));
+        m.leave();
+    }
+    m.in_handler.store(false, Relaxed);
+}
+
+/// Gives way, now if possible.
+fn stop_here(m: &'static M) {
+    let shared = m.shared();
+    if m.state() == m::RT {
+        return ask(m);
+    }
+    forget_ask(m);
+    if shared.stopped.load(Relaxed)
+        || !waits(shared, m)
+        || m.home.get() != m::USER
+        || !m.try_enter()
+    {
+        return;
+    }
+    let (Some(g), p) = (m.g(), m.p()) else {
+        return m.leave();
+    };
+    if !hand_over(shared, m, g, p) {
+        return m.leave();
+    }
+    m.in_handler.store(true, Relaxed);
+    let p = m.wait_for_p();
+    m.in_handler.store(false, Relaxed);
+    if p.is_null() {
+        return m.set_robbed(); // shut down: it runs on, as nobody's, to its next call
+    }
+    take_p(m, p);
+    g.state.store(g::RUNNING, Relaxed);
+    if m.locks.get() == 0 {
+        g.unwire();
+    }
+    // Its CPU clock stood still meanwhile: the next tick is one full slice from here.
+    m.timer_slice.set(m.p().slice.load(Relaxed));
+    m.leave();
+}
+
+/// Is there anything else to run on this thread's P? Read in USER: a moment's view.
+fn waits(shared: &Shared, m: &M) -> bool {
+    // SAFETY: Ps live as long as the runtime.
+    shared.has_global() || unsafe { m.p_ptr().as_ref() }.is_some_and(P::has_work)
+}
+
+/// Queues `g` and gives the P to the thread that runs the next goroutine. False: there is none, and nothing has changed.
+fn hand_over(shared: &Shared, m: &M, g: &G, p: &P) -> bool {
+    let Some(next) = choose(shared, p) else {
+        return false;
+    };
+    // SAFETY: the M of a wired goroutine sleeps with it.
+    let (owner, first) = match unsafe { next.wired.load(Relaxed).as_ref() } {
+        Some(owner) => (owner, None),
+        None => match shared.idle.lock().pop_m() {
+            Some(spare) => (spare, Some(next)),
+            None => {
+                // SAFETY: we own p, and took it out of its queue just now.
+                if let Err(overflow) = unsafe { p.runq.put_next_kick(next.ptr()) } {
+                    shared.append_global(overflow);
+                }
+                shared.monitor.want_m();
+                return false;
+            }
+        },
+    };
+    g.gain_weight();
+    g.wire(m);
+    g.state.store(g::RUNNABLE, Relaxed);
+    m.set_p(std::ptr::null());
+    // SAFETY: runnable, and in no queue.
+    unsafe { shared.push_global(g.ptr()) };
+    match first {
+        Some(next) => owner.hand_with(p, next),
+        None => owner.hand(p),
+    }
+    true
+}
+
+/// The next goroutine of this P, without a search: who interrupts another has one in mind.
+fn choose(shared: &Shared, p: &P) -> Option<&'static G> {
+    loop {
+        let view = p.view(shared.has_urgent(), shared.global_len(), shared.procs());
+        let pick = next::pick(&view);
+        if pick == Pick::Search {
+            return None;
+        }
+        if let Some(g) = worker::carry_out(shared, p, pick) {
+            // SAFETY: queued, so alive.
+            return Some(unsafe { g.as_ref() });
+        }
+    }
+}
+
+/// Asks the M that has this P to give way to a goroutine that waits: by a note if it is in the runtime, by a signal if
+/// it computes. True: it was asked.
+pub(super) fn request(m: &M) -> bool {
+    let Some((signo, _)) = SIGNAL.get() else {
+        return false;
+    };
+    if m.asked.load(Relaxed) {
+        return false; // one at a time
+    }
+    ask(m);
+    m.state() != m::USER || thread::tgkill(m.tid.load(Relaxed), *signo).is_ok()
+}
