@@ -1,0 +1,173 @@
+//! What the integration tests share: runtimes, values that count their drops, child processes.
+//!
+//! What changes the whole process, counts what it holds, or ends it, runs in a *child*: the test binary starts itself again
+//! for that one test, with a variable that says so.
+#![allow(dead_code)] // each test binary uses a part of it
+
+use std::io::Read;
+use std::os::unix::process::ExitStatusExt;
+use std::panic::{self, AssertUnwindSafe};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::*};
+use std::time::{Duration, Instant};
+
+use runnext::{Builder, Runtime};
+
+/// A runtime for tests that need to hold it.
+pub fn runtime(procs: usize) -> Runtime {
+    built(Runtime::builder().procs(procs))
+}
+
+pub fn built(builder: Builder) -> Runtime {
+    // SAFETY: no test keeps a thread-local borrowed over a call that can park.
+    unsafe { builder.build() }.expect("a runtime starts")
+}
+
+/// A value that counts how often it was dropped.
+#[derive(Debug)]
+pub struct Counted(Arc<AtomicUsize>);
+
+impl Counted {
+    pub fn new(drops: &Arc<AtomicUsize>) -> Counted {
+        Counted(Arc::clone(drops))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, SeqCst);
+    }
+}
+
+/// Lets others run until `done`. A test that never gets there is killed from outside.
+pub fn until(mut done: impl FnMut() -> bool) {
+    while !done() {
+        runnext::yield_now();
+        std::thread::yield_now();
+    }
+}
+
+/// The message of a panic.
+pub fn message(payload: &(dyn std::any::Any + Send)) -> &str {
+    payload
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| payload.downcast_ref::<&str>().copied())
+        .unwrap_or("(no text)")
+}
+
+const VARIABLE: &str = "RUNNEXT_TEST_CHILD";
+/// How a child exits that ran to its end. Not zero: the harness gives that if it found no such test.
+const PASSED: i32 = 77;
+/// A child that takes longer hangs.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// How a child ended.
+#[derive(Debug)]
+pub struct Ended {
+    pub status: ExitStatus,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Ended {
+    /// It must have run to its end.
+    #[track_caller]
+    pub fn passed(self) -> Ended {
+        assert_eq!(self.status.code(), Some(PASSED), "{self:#?}");
+        self
+    }
+
+    /// A signal must have killed it.
+    #[track_caller]
+    pub fn died_by(self, signo: i32) -> Ended {
+        assert_eq!(self.status.signal(), Some(signo), "{self:#?}");
+        self
+    }
+
+    /// Stderr must have said all of this.
+    #[track_caller]
+    pub fn said(self, parts: &[&str]) -> Ended {
+        for part in parts {
+            assert!(self.stderr.contains(part), "not said: {part:?}\n{self:#?}");
+        }
+        self
+    }
+}
+
+/// Runs `body`, the closure of a test, in a child process with these variables. In the child this does not return.
+#[track_caller]
+pub fn child<F: FnOnce()>(variables: &[(&str, &str)], body: F) -> Ended {
+    let name = test_name::<F>();
+    if std::env::var(VARIABLE).is_ok_and(|v| v == name) {
+        let status = match panic::catch_unwind(AssertUnwindSafe(body)) {
+            Ok(()) => PASSED,
+            Err(_) => 1,
+        };
+        // Not a return: the harness would wait for threads, and say that the test passed.
+        std::process::exit(status);
+    }
+    let mut child = Command::new(std::env::current_exe().expect("the test binary has a path"))
+        .args(["--exact", name, "--nocapture", "--test-threads=1"])
+        .env(VARIABLE, name)
+        .env_remove("RUNNEXT_DEBUG")
+        .envs(variables.iter().copied())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the test binary starts again");
+    let stdout = read_all(child.stdout.take());
+    let stderr = read_all(child.stderr.take());
+    let started = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().expect("it is our child") {
+            break status;
+        }
+        if started.elapsed() > PATIENCE {
+            let _ = child.kill();
+            let _ = child.wait();
+            panic!("the child of {name} hangs:\n{}", stderr.join().unwrap());
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    Ended {
+        status,
+        stdout: stdout.join().unwrap(),
+        stderr: stderr.join().unwrap(),
+    }
+}
+
+fn read_all(pipe: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<String> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        let _ = pipe.expect("piped").read_to_end(&mut bytes);
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
+
+/// The test's path, as the harness wants it, from the name of its closure's type.
+fn test_name<F>() -> &'static str {
+    let name = std::any::type_name::<F>();
+    let name = name.split_once("::").expect("crate::test").1;
+    name.split("::{{closure}}").next().expect("never empty")
+}
+
+/// What the process holds: threads, file descriptors, mappings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Holdings {
+    pub threads: usize,
+    pub fds: usize,
+    pub maps: usize,
+}
+
+pub fn holdings() -> Holdings {
+    let entries = |dir: &str| std::fs::read_dir(dir).expect(dir).count();
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("maps");
+    Holdings {
+        threads: entries("/proc/self/task"),
+        fds: entries("/proc/self/fd"),
+        maps: maps.lines().count(),
+    }
+}

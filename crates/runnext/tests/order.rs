@@ -1,0 +1,193 @@
+//! The order in which one P runs goroutines: Go's, and where the spec promises more than Go.
+//!
+//! One P and no preemption, so the order is a fact and not a likelihood.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
+
+use runnext::{go, scope, yield_now};
+
+#[derive(Default)]
+struct Log(Mutex<Vec<usize>>);
+
+impl Log {
+    fn add(&self, entry: usize) {
+        self.0.lock().unwrap().push(entry);
+    }
+
+    fn take(&self) -> Vec<usize> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+}
+
+#[runnext::test(procs = 1, preemption = false)]
+fn the_newest_runs_first_then_the_oldest() {
+    let log = Log::default();
+    scope(|s| {
+        for i in 0..5 {
+            let log = &log;
+            s.go(move || log.add(i));
+        }
+    });
+    assert_eq!(log.take(), [4, 0, 1, 2, 3]);
+}
+
+#[runnext::test(procs = 1, preemption = false)]
+fn who_yields_goes_to_the_end() {
+    const A: usize = 0;
+    const B: usize = 1;
+    const MAIN: usize = 2;
+    let log = Log::default();
+    scope(|s| {
+        s.go(|| log.add(A));
+        s.go(|| log.add(B));
+        yield_now();
+        log.add(MAIN);
+    });
+    assert_eq!(log.take(), [B, A, MAIN]);
+}
+
+#[runnext::test(procs = 1, preemption = false)]
+fn who_is_woken_runs_next() {
+    const B: usize = 0;
+    const FIRST_HALF: usize = 1;
+    const JOINED: usize = 2;
+    const JOINER: usize = 3;
+    const SECOND_HALF: usize = 4;
+    let log = Log::default();
+    scope(|s| {
+        let log = &log;
+        let joined = s.go(|| {
+            yield_now(); // the joiner comes first
+            log.add(JOINED);
+        });
+        s.go(move || {
+            joined.join().unwrap();
+            log.add(JOINER);
+        });
+        s.go(|| {
+            log.add(FIRST_HALF);
+            yield_now(); // now behind `joined`, and the joiner overtakes it
+            log.add(SECOND_HALF);
+        });
+        s.go(|| log.add(B));
+    });
+    assert_eq!(log.take(), [B, FIRST_HALF, JOINED, JOINER, SECOND_HALF]);
+}
+
+/// 256 fit into the local queue; the 257th sends the oldest half and itself to the global queue. Every 61st dispatch serves
+/// the global queue first, so its goroutines may appear early, but in their order.
+#[runnext::test(procs = 1, preemption = false)]
+fn an_overflow_sends_the_oldest_half_away() {
+    let log = Log::default();
+    scope(|s| {
+        for i in 0..300 {
+            let log = &log;
+            s.go(move || log.add(i));
+        }
+    });
+    let ran = log.take();
+    assert_eq!(ran.len(), 300);
+    assert_eq!(ran[0], 299, "the newest is in front of all queues");
+    let (global, local): (Vec<usize>, Vec<usize>) =
+        ran.iter().copied().partition(|&i| i < 128 || i == 256);
+    let expected: Vec<usize> = std::iter::once(299)
+        .chain(128..256)
+        .chain(257..299)
+        .collect();
+    assert_eq!(local, expected);
+    assert_eq!(global, (0..128).chain([256]).collect::<Vec<_>>());
+    let early = ran[..local.len()]
+        .iter()
+        .filter(|&&i| i < 128 || i == 256)
+        .count();
+    assert!(
+        (1..=4).contains(&early),
+        "{early} of the global queue ran among {} local ones, and every 61st should",
+        local.len()
+    );
+}
+
+#[runnext::test(procs = 1, preemption = false)]
+fn yielders_take_turns() {
+    let log = Log::default();
+    scope(|s| {
+        for i in 0..4 {
+            let log = &log;
+            s.go(move || {
+                for _ in 0..10 {
+                    log.add(i);
+                    yield_now();
+                }
+            });
+        }
+    });
+    let ran = log.take();
+    for turn in ran.chunks(4) {
+        let mut turn = turn.to_vec();
+        turn.sort_unstable();
+        assert_eq!(turn, [0, 1, 2, 3], "{ran:?}");
+    }
+}
+
+fn respawn(hops: &'static AtomicUsize, stop: &'static AtomicBool) {
+    hops.fetch_add(1, Relaxed);
+    if !stop.load(Relaxed) {
+        go(move || respawn(hops, stop));
+    }
+}
+
+/// A goroutine that spawns its successor and ends keeps `runnext` occupied for ever. The chain is cut while somebody
+/// waits, by count, not only by time.
+#[runnext::test(procs = 1, preemption = false)]
+fn spawn_chains_do_not_starve_a_yielder() {
+    static HOPS: AtomicUsize = AtomicUsize::new(0);
+    static STOP: AtomicBool = AtomicBool::new(false);
+    for _ in 0..2 {
+        go(|| respawn(&HOPS, &STOP));
+    }
+    for _ in 0..100 {
+        let before = HOPS.load(Relaxed);
+        yield_now();
+        let hops = HOPS.load(Relaxed) - before;
+        assert!(hops <= 3 * 64 + 8, "{hops} hops between two turns");
+    }
+    STOP.store(true, Relaxed);
+    while runnext::num_goroutines() > 1 {
+        yield_now();
+    }
+}
+
+/// What came from outside waits in the global queue, and a local crowd does not shut it out.
+#[test]
+fn the_global_queue_is_served_beside_local_yielders() {
+    // SAFETY: no thread-local is borrowed over a call that can park.
+    let rt = unsafe {
+        runnext::Runtime::builder()
+            .procs(1)
+            .preemption(false)
+            .build()
+    }
+    .unwrap();
+    static TURNS: AtomicUsize = AtomicUsize::new(0);
+    static STOP: AtomicBool = AtomicBool::new(false);
+    let crowd: Vec<_> = (0..10)
+        .map(|_| {
+            rt.go(|| {
+                while !STOP.load(Relaxed) {
+                    TURNS.fetch_add(1, Relaxed);
+                    yield_now();
+                }
+            })
+        })
+        .collect();
+    while TURNS.load(Relaxed) < 1000 {
+        std::thread::yield_now();
+    }
+    // Returns although the local queue is never empty.
+    assert_eq!(rt.go(|| 7).join().unwrap(), 7);
+    STOP.store(true, Relaxed);
+    for one in crowd {
+        one.join().unwrap();
+    }
+}
