@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::str::FromStr;
 
 /// The scenario and its parameters.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Args {
     /// The name of the scenario.
     pub scenario: String,

@@ -14,6 +14,7 @@ mod report;
 mod tail;
 mod ticks;
 mod work;
+mod yields;
 
 pub use args::Args;
 pub use block::{Block, Gaps};
@@ -24,3 +25,4 @@ pub use report::{Report, percentile, unsupported};
 pub use tail::Tail;
 pub use ticks::Ticks;
 pub use work::{Rng, now_ns, spin_for, stir, work};
+pub use yields::{Yields, yields};

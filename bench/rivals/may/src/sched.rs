@@ -174,14 +174,16 @@ pub fn wakeup(args: &Args) {
     });
 }
 
-fn chain() {
-    go!(chain);
+fn chain(turns: Arc<AtomicU64>) {
+    turns.fetch_add(1, Ordering::Relaxed);
+    go!(move || chain(turns));
 }
 
-fn pair(by_join: bool) {
+fn pair(by_join: bool, turns: &AtomicU64) {
     if by_join {
         loop {
             go!(|| ()).join().expect("no panic");
+            turns.fetch_add(1, Ordering::Relaxed);
         }
     }
     let (ping, pinged) = mpsc::channel::<u32>();
@@ -194,30 +196,25 @@ fn pair(by_join: bool) {
     loop {
         ping.send(1).expect("the peer lives");
         ponged.recv().expect("the peer lives");
+        turns.fetch_add(1, Ordering::Relaxed);
     }
 }
 
 pub fn yield_latency(args: &Args) {
     let (pairs, chains) = (args.get("pairs", 0), args.get("chains", 0));
     let by_join = args.text("via", "chan") == "join";
-    let span = Duration::from_secs_f64(args.get("seconds", 5.0));
+    let turns = Arc::new(AtomicU64::new(0));
+    let args = args.clone();
     on_worker(move || {
         for _ in 0..pairs {
-            go!(move || pair(by_join));
+            let turns = turns.clone();
+            go!(move || pair(by_join, &turns));
         }
         for _ in 0..chains {
-            go!(chain);
+            let turns = turns.clone();
+            go!(move || chain(turns));
         }
-        let mut took = Vec::new();
-        let end = Instant::now() + span;
-        while Instant::now() < end {
-            let begin = Instant::now();
-            coroutine::yield_now();
-            took.push(begin.elapsed().as_secs_f64() * 1e3);
-        }
-        Report::new("yieldlat")
-            .percentiles("ms_", &mut took)
-            .print_and_exit()
+        harness::yields(&args, &turns, coroutine::yield_now)
     })
 }
 

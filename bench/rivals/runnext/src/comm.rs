@@ -148,16 +148,19 @@ fn echo() -> impl Fn(u32) -> u32 {
 }
 
 fn yield_latency(args: &Args, rt: &Runtime) {
+    let turns = Arc::new(AtomicU64::new(0));
     rt.run(|| {
         for _ in 0..args.get("pairs", 0) {
-            go(|| {
+            let turns = turns.clone();
+            go(move || {
                 let round_trip = echo();
                 loop {
                     round_trip(1);
+                    turns.fetch_add(1, Ordering::Relaxed);
                 }
             });
         }
-        crate::sched::report_yields(args);
+        harness::yields(args, &turns, runnext::yield_now);
     });
 }
 

@@ -3,7 +3,6 @@
 #[cfg(feature = "comm")]
 mod comm;
 mod sched;
-#[cfg(feature = "stalls")]
 mod stalls;
 
 use harness::Args;
@@ -24,7 +23,6 @@ fn main() {
         }
         #[cfg(not(feature = "comm"))]
         "memory" => sched::memory(&args, &rt),
-        #[cfg(feature = "stalls")]
         "preempt" | "blocking" | "gap" | "lost" | "syscall" | "checkpoint" | "tail" => {
             stalls::run(&args, &rt)
         }

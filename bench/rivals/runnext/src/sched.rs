@@ -88,23 +88,19 @@ pub fn skynet(args: &Args, rt: &Runtime) {
         .print();
 }
 
-/// Each goroutine waits in `join` for the one before it, and the first for a flag.
+/// Each goroutine waits in `join` for the one before it, and the first for a message of another kind.
 #[cfg(not(feature = "comm"))]
 pub fn memory(args: &Args, rt: &Runtime) {
-    use std::sync::atomic::{AtomicBool, AtomicUsize};
+    use runnext::blocking;
+    use std::sync::atomic::AtomicUsize;
 
     let n = args.get("n", 100_000_usize);
     rt.run(|| {
         let before = harness::memory_bytes();
         let parked = Arc::new(AtomicUsize::new(0));
-        let released = Arc::new(AtomicBool::new(false));
-        let gate = released.clone();
+        let (release, gate) = std::sync::mpsc::channel::<()>();
         let begin = Instant::now();
-        let mut last = go(move || {
-            while !gate.load(Ordering::Acquire) {
-                runnext::yield_now();
-            }
-        });
+        let mut last = go(move || blocking(|| gate.recv().expect("the sender lives")));
         for _ in 0..n {
             let parked = parked.clone();
             last = go(move || {
@@ -113,13 +109,13 @@ pub fn memory(args: &Args, rt: &Runtime) {
             });
         }
         while parked.load(Ordering::Relaxed) < n {
-            runnext::yield_now();
+            blocking(|| std::thread::sleep(Duration::from_micros(100)));
         }
         let park_ms = begin.elapsed().as_secs_f64() * 1e3;
-        spin_for(Duration::from_millis(200));
+        blocking(|| std::thread::sleep(Duration::from_millis(200)));
         let bytes = harness::memory_bytes().saturating_sub(before) as f64 / n as f64;
         let begin = Instant::now();
-        released.store(true, Ordering::Release);
+        release.send(()).expect("the gate waits");
         last.join().expect("no panic");
         let wake_ms = begin.elapsed().as_secs_f64() * 1e3;
         Report::new("memory")
@@ -165,38 +161,29 @@ pub fn report_wakeups(gap: Duration, samples: usize, ran: &AtomicU64, mut wake: 
         .print();
 }
 
-fn chain() {
-    go(chain);
+fn chain(turns: Arc<AtomicU64>) {
+    turns.fetch_add(1, Ordering::Relaxed);
+    go(move || chain(turns));
 }
 
 pub fn yield_latency(args: &Args, rt: &Runtime) {
+    let turns = Arc::new(AtomicU64::new(0));
     rt.run(|| {
         for _ in 0..args.get("pairs", 0) {
-            go(|| {
+            let turns = turns.clone();
+            go(move || {
                 loop {
                     go(|| ()).join().expect("no panic");
+                    turns.fetch_add(1, Ordering::Relaxed);
                 }
             });
         }
         for _ in 0..args.get("chains", 0) {
-            go(chain);
+            let turns = turns.clone();
+            go(move || chain(turns));
         }
-        report_yields(args);
+        harness::yields(args, &turns, runnext::yield_now);
     });
-}
-
-/// Yields until the time is up, and reports how long each yield took; ends the process.
-pub fn report_yields(args: &Args) {
-    let mut took = Vec::new();
-    let end = Instant::now() + Duration::from_secs_f64(args.get("seconds", 5.0));
-    while Instant::now() < end {
-        let begin = Instant::now();
-        runnext::yield_now();
-        took.push(begin.elapsed().as_secs_f64() * 1e3);
-    }
-    Report::new("yieldlat")
-        .percentiles("ms_", &mut took)
-        .print_and_exit()
 }
 
 pub fn idle(args: &Args, rt: &Runtime) {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use harness::{Args, Report, memory_bytes, now_ns, spin_for, usage};
+use harness::{Args, Report, Yields, memory_bytes, now_ns, spin_for, usage};
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 use tokio::task;
@@ -231,16 +231,18 @@ pub fn wakeup(args: &Args, rt: &Runtime) {
     });
 }
 
-fn chain() -> Pin<Box<dyn Future<Output = ()> + Send>> {
+fn chain(turns: Arc<AtomicU64>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
     Box::pin(async {
-        tokio::spawn(chain());
+        turns.fetch_add(1, Ordering::Relaxed);
+        tokio::spawn(chain(turns));
     })
 }
 
-async fn pair(by_join: bool) {
+async fn pair(by_join: bool, turns: Arc<AtomicU64>) {
     if by_join {
         loop {
             tokio::spawn(async {}).await.expect("no panic");
+            turns.fetch_add(1, Ordering::Relaxed);
         }
     }
     let (ping, mut pinged) = mpsc::channel::<u32>(1);
@@ -253,30 +255,29 @@ async fn pair(by_join: bool) {
     loop {
         ping.send(1).await.expect("the peer lives");
         ponged.recv().await.expect("the peer lives");
+        turns.fetch_add(1, Ordering::Relaxed);
     }
 }
 
 pub fn yield_latency(args: &Args, rt: &Runtime) {
     let (pairs, chains) = (args.get("pairs", 0), args.get("chains", 0));
     let by_join = args.text("via", "chan") == "join";
-    let span = Duration::from_secs_f64(args.get("seconds", 5.0));
+    let turns = Arc::new(AtomicU64::new(0));
+    let mut yields = Yields::start(args);
     on_worker(rt, async move {
         for _ in 0..pairs {
-            tokio::spawn(pair(by_join));
+            tokio::spawn(pair(by_join, turns.clone()));
         }
         for _ in 0..chains {
-            tokio::spawn(chain());
+            tokio::spawn(chain(turns.clone()));
         }
-        let mut took = Vec::new();
-        let end = Instant::now() + span;
-        while Instant::now() < end {
+        loop {
             let begin = Instant::now();
             task::yield_now().await;
-            took.push(begin.elapsed().as_secs_f64() * 1e3);
+            if !yields.note(begin) {
+                yields.finish(turns.load(Ordering::Relaxed));
+            }
         }
-        Report::new("yieldlat")
-            .percentiles("ms_", &mut took)
-            .print_and_exit()
     })
 }
 
