@@ -75,6 +75,7 @@ fn main() -> ExitCode {
     let outcomes = measure(&options, &cases, &programs, step_ns);
     let rows = results::rows(&cases, &outcomes);
     output::print_rows(&rows);
+    output::print_noise(&outcomes);
     output::print_bars(&rows);
     if let Some(path) = &options.json {
         let context = serde_json::json!({

@@ -7,6 +7,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
 use crate::cases::Better;
+use crate::exec::QUIET;
 use crate::results::{Cell, Outcomes, Row};
 
 /// A bar on a terminal, plain lines elsewhere; on stderr either way.
@@ -170,6 +171,22 @@ fn print_others(rows: &[&Row]) {
     }
 }
 
+/// Says in one line how quiet the machine was.
+pub fn print_noise(outcomes: &BTreeMap<&'static str, Outcomes>) {
+    let runs: Vec<f64> = outcomes
+        .values()
+        .flat_map(|o| o.values())
+        .flatten()
+        .map(|run| run.others)
+        .collect();
+    let noisy = runs.iter().filter(|others| **others > QUIET).count();
+    let mean = runs.iter().sum::<f64>() / runs.len().max(1) as f64;
+    println!(
+        "\nNoise: {noisy} of {} runs shared the machine; others used {mean:.2} cores on average",
+        runs.len()
+    );
+}
+
 /// Prints one line per bar.
 pub fn print_bars(rows: &[Row]) {
     let barred: Vec<_> = rows
@@ -198,10 +215,12 @@ pub fn print_bars(rows: &[Row]) {
             best,
             verdict.bar,
             verdict.target.map_or("–".to_owned(), number),
-            match verdict.met {
-                Some(true) => "yes",
-                Some(false) => "NO",
-                None => "–",
+            match (verdict.met, row.noisy()) {
+                (Some(true), false) => "yes",
+                (Some(true), true) => "yes (noisy)",
+                (Some(false), false) => "NO",
+                (Some(false), true) => "NO (noisy)",
+                (None, _) => "–",
             }
         );
     }

@@ -66,6 +66,13 @@ impl Row {
             .find(|(l, _)| *l == label)
             .and_then(|(_, cell)| cell.median())
     }
+
+    /// Whether any median of this row rests on runs that were not quiet.
+    pub fn noisy(&self) -> bool {
+        self.cells
+            .iter()
+            .any(|(_, cell)| matches!(cell, Cell::Value { quiet: false, .. }))
+    }
 }
 
 /// Makes the rows of all cases.
