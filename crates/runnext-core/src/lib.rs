@@ -12,6 +12,7 @@
 //! | [`steal`]  | the order in which a thief visits its victims               | read-only                 |
 //! | [`rng`]    | the dice behind every scheduling choice, seeded             | no; one per P             |
 //! | [`timers`] | a heap of deadlines with lazy cancellation                  | no; the caller locks      |
+//! | [`waitlist`] | who waits for a channel or a lock, in order                | no; the caller locks      |
 //! | [`shim`]   | std's atomics, or loom's under `--cfg loom`                 |                           |
 //!
 //! Tests: `cargo test -p runnext-core`, and the loom models with
@@ -27,6 +28,7 @@ pub mod shim;
 pub mod steal;
 #[forbid(unsafe_code)]
 pub mod timers;
+pub mod waitlist;
 
 #[cfg(test)]
 mod testing;

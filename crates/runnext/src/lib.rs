@@ -5,6 +5,7 @@
 // The attributes' expansion names the crate from outside.
 extern crate self as runnext;
 
+pub mod chan;
 mod config;
 mod fatal;
 mod g;

@@ -1,0 +1,657 @@
+//! The two ends of a channel: what users hold, and the blocking operations.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::mem::MaybeUninit;
+use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*, fence};
+use std::time::Duration;
+
+use super::error::{
+    RecvError, RecvTimeoutError, SendError, SendTimeoutError, TryRecvError, TrySendError,
+};
+use super::list::List;
+use super::ring::Ring;
+use super::wait::{self, Mode, Outcome, Step};
+use super::zero::Zero;
+use super::{Chan, Flavor, each};
+use crate::g::WaitReason;
+use crate::sched::call::Call;
+
+/// A channel with room for `cap` values; 0 makes a *rendezvous* channel, where each send waits for its receive.
+///
+/// ```
+/// use runnext::chan;
+///
+/// let (tx, rx) = chan::bounded(2);
+/// tx.send("a").unwrap();
+/// tx.send("b").unwrap();
+/// assert!(tx.is_full());
+/// assert_eq!(rx.recv(), Ok("a"));
+/// ```
+pub fn bounded<T>(cap: usize) -> (Sender<T>, Receiver<T>) {
+    ends(match cap {
+        0 => Chan::Zero(Zero::new()),
+        _ => Chan::Ring(Ring::new(cap)),
+    })
+}
+
+/// A channel without a limit: a send never blocks.
+///
+/// Prefer a bound where you can name one: a producer that is faster than its consumer fills the memory.
+///
+/// ```
+/// use runnext::chan;
+///
+/// let (tx, rx) = chan::unbounded();
+/// (0..1000).for_each(|i| tx.send(i).unwrap());
+/// drop(tx);
+/// assert_eq!(rx.iter().sum::<i32>(), 499_500);
+/// ```
+pub fn unbounded<T>() -> (Sender<T>, Receiver<T>) {
+    ends(Chan::List(List::new()))
+}
+
+/// A receiver that never receives anything and is never closed: a case of a `select!` that is switched off.
+///
+/// ```
+/// use runnext::chan::{self, TryRecvError};
+///
+/// let rx = chan::never::<u8>();
+/// assert_eq!(rx.try_recv(), Err(TryRecvError::Empty));
+/// ```
+pub fn never<T>() -> Receiver<T> {
+    Receiver { shared: None }
+}
+
+/// What both ends share. The last end of one side closes the channel; the last of all frees it.
+struct Shared<T> {
+    chan: Chan<T>,
+    senders: AtomicUsize,
+    receivers: AtomicUsize,
+    /// One side is gone: the other one frees.
+    half: AtomicBool,
+}
+
+fn ends<T>(chan: Chan<T>) -> (Sender<T>, Receiver<T>) {
+    let shared = NonNull::from(Box::leak(Box::new(Shared {
+        chan,
+        senders: AtomicUsize::new(1),
+        receivers: AtomicUsize::new(1),
+        half: AtomicBool::new(false),
+    })));
+    let sender = Sender {
+        shared,
+        owns: PhantomData,
+    };
+    let receiver = Receiver {
+        shared: Some(shared),
+    };
+    (sender, receiver)
+}
+
+/// One more end. Aborts before the count can overflow, as `Arc` does.
+fn add_end(count: &AtomicUsize) {
+    if count.fetch_add(1, Relaxed) > isize::MAX as usize {
+        std::process::abort();
+    }
+}
+
+/// The side is gone. Frees the channel if the other is, too.
+///
+/// # Safety
+/// Once for each side, and it is not used from there any more.
+unsafe fn leave<T>(shared: NonNull<Shared<T>>) {
+    // SAFETY: the first side to leave does not free it.
+    if unsafe { shared.as_ref() }.half.swap(true, AcqRel) {
+        // SAFETY: leaked in `ends`, and both sides are gone.
+        drop(unsafe { Box::from_raw(shared.as_ptr()) });
+    }
+}
+
+/// The sending end of a channel. Clones are ends of the same channel.
+///
+/// The channel is closed when its last sender is dropped: receivers get what is buffered, then errors.
+pub struct Sender<T> {
+    shared: NonNull<Shared<T>>,
+    owns: PhantomData<T>,
+}
+
+/// The receiving end of a channel. Clones are ends of the same channel, and each value goes to one of them.
+///
+/// The channel is closed when its last receiver is dropped: sends fail, and what is buffered is dropped.
+pub struct Receiver<T> {
+    /// None: it is never going to receive anything.
+    shared: Option<NonNull<Shared<T>>>,
+}
+
+// SAFETY: what is shared is `Sync` if values may go to other threads, and that is all the ends are for.
+unsafe impl<T: Send> Send for Sender<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Sync for Sender<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Send for Receiver<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Sync for Receiver<T> {}
+
+// A channel is never left half-way through an operation by a panic: no user code runs in one.
+impl<T> UnwindSafe for Sender<T> {}
+impl<T> RefUnwindSafe for Sender<T> {}
+impl<T> UnwindSafe for Receiver<T> {}
+impl<T> RefUnwindSafe for Receiver<T> {}
+
+/// Why a blocking operation did nothing.
+enum Not {
+    Closed,
+    InTime,
+}
+
+/// Sends, waiting until then, or until the deadline.
+#[inline]
+fn send_until<T, F: Flavor<T>>(chan: &F, value: T, deadline: Option<u64>) -> Result<(), (Not, T)> {
+    let mut value = MaybeUninit::new(value);
+    let call = Call::enter();
+    // SAFETY: initialised, and given up if `Done`.
+    let not = match unsafe { chan.quick_send(value.as_mut_ptr()) } {
+        Step::Done(peer) => {
+            if let Some(peer) = peer {
+                call.wake(peer);
+            }
+            return Ok(());
+        }
+        Step::Closed => {
+            drop(call);
+            Not::Closed
+        }
+        // SAFETY: still ours.
+        _ => match unsafe { send_slow(chan, call, value.as_mut_ptr(), deadline) } {
+            Ok(()) => return Ok(()),
+            Err(not) => not,
+        },
+    };
+    // SAFETY: not sent.
+    Err((not, unsafe { value.assume_init() }))
+}
+
+/// # Safety
+/// As [`Flavor::quick_send`].
+#[inline(never)]
+unsafe fn send_slow<T, F: Flavor<T>>(
+    chan: &F,
+    mut call: Call,
+    value: *mut T,
+    deadline: Option<u64>,
+) -> Result<(), Not> {
+    loop {
+        let waiter = call.waiter();
+        let ticket = deadline.map(|_| waiter.draw());
+        let node = wait::node(waiter, ticket, value.cast());
+        // SAFETY: the contract; the node and the value stay until the wait is over.
+        match unsafe { chan.send(value, &node, Mode::Queue) } {
+            Step::Done(peer) => {
+                if let Some(peer) = peer {
+                    call.wake(peer);
+                }
+                return Ok(());
+            }
+            Step::Closed => return Err(Not::Closed),
+            Step::Again => {
+                drop(call);
+                chan.prepare_send();
+                call = Call::enter();
+                continue;
+            }
+            Step::Blocked => wait::park(&mut call, ticket, deadline, WaitReason::ChanSend),
+            Step::Promised(_) | Step::Lost => unreachable!("not for a plain sender"),
+        }
+        match node.outcome() {
+            Outcome::Done => return Ok(()),
+            Outcome::Closed => return Err(Not::Closed),
+            Outcome::Again => {}
+            Outcome::Pending => {
+                chan.leave_send(&node);
+                return Err(Not::InTime);
+            }
+        }
+    }
+}
+
+/// Receives, waiting until then, or until the deadline.
+#[inline]
+fn recv_until<T, F: Flavor<T>>(chan: &F, deadline: Option<u64>) -> Result<T, Not> {
+    let mut slot = MaybeUninit::uninit();
+    let call = Call::enter();
+    // SAFETY: the slot is ours, and empty.
+    match unsafe { chan.quick_recv(slot.as_mut_ptr()) } {
+        Step::Done(peer) => {
+            if let Some(peer) = peer {
+                call.wake(peer);
+            }
+            drop(call);
+        }
+        Step::Closed => return Err(Not::Closed),
+        // SAFETY: as above.
+        _ => unsafe { recv_slow(chan, call, slot.as_mut_ptr(), Some(deadline)) }?,
+    }
+    chan.tidy();
+    // SAFETY: received.
+    Ok(unsafe { slot.assume_init() })
+}
+
+/// `deadline` is None for an attempt that does not wait.
+///
+/// # Safety
+/// As [`Flavor::quick_recv`]; `Ok` means there is a value.
+#[inline(never)]
+unsafe fn recv_slow<T, F: Flavor<T>>(
+    chan: &F,
+    mut call: Call,
+    into: *mut T,
+    deadline: Option<Option<u64>>,
+) -> Result<(), Not> {
+    let (mode, deadline) = match deadline {
+        Some(deadline) => (Mode::Queue, deadline),
+        None => (Mode::Try, None),
+    };
+    loop {
+        let waiter = call.waiter();
+        let ticket = deadline.map(|_| waiter.draw());
+        let node = wait::node(waiter, ticket, into.cast());
+        // SAFETY: the contract; the node and the slot stay until the wait is over.
+        match unsafe { chan.recv(into, &node, mode) } {
+            Step::Done(peer) => {
+                if let Some(peer) = peer {
+                    call.wake(peer);
+                }
+                return Ok(());
+            }
+            Step::Closed => return Err(Not::Closed),
+            Step::Blocked if matches!(mode, Mode::Try) => return Err(Not::InTime),
+            Step::Blocked => wait::park(&mut call, ticket, deadline, WaitReason::ChanReceive),
+            Step::Promised(peer) => {
+                call.wake(peer);
+                call.park(WaitReason::ChanReceive);
+            }
+            Step::Again | Step::Lost => unreachable!("not for a plain receiver"),
+        }
+        match node.outcome() {
+            Outcome::Done => return Ok(()),
+            Outcome::Closed => return Err(Not::Closed),
+            Outcome::Again => {}
+            Outcome::Pending => {
+                chan.leave_recv(&node);
+                return Err(Not::InTime);
+            }
+        }
+    }
+}
+
+impl<T> Sender<T> {
+    #[inline]
+    fn shared(&self) -> &Shared<T> {
+        // SAFETY: alive while there is a sender.
+        unsafe { self.shared.as_ref() }
+    }
+
+    #[inline]
+    pub(super) fn chan(&self) -> &Chan<T> {
+        &self.shared().chan
+    }
+
+    /// Sends a value, waiting for room; on a rendezvous channel, until it is received.
+    ///
+    /// ```
+    /// let (tx, rx) = runnext::chan::bounded(0);
+    /// std::thread::spawn(move || tx.send(1).unwrap());
+    /// assert_eq!(rx.recv(), Ok(1));
+    /// ```
+    ///
+    /// # Errors
+    /// Gives the value back if the channel is closed, or is closed while this waits.
+    ///
+    /// # Blocks
+    /// The goroutine, until there is room. On a plain thread, the thread.
+    #[inline]
+    pub fn send(&self, value: T) -> Result<(), SendError<T>> {
+        each!(self.chan(), c => send_until(c, value, None)).map_err(|(_, value)| SendError(value))
+    }
+
+    /// Sends a value if that is possible at once.
+    ///
+    /// ```
+    /// use runnext::chan::{self, TrySendError};
+    /// let (tx, _rx) = chan::bounded(0);
+    /// assert_eq!(tx.try_send(1), Err(TrySendError::Full(1)));
+    /// ```
+    ///
+    /// # Errors
+    /// Gives the value back if there is no room (on a rendezvous channel: nobody waits to receive), or the channel is closed.
+    #[inline]
+    pub fn try_send(&self, value: T) -> Result<(), TrySendError<T>> {
+        each!(self.chan(), c => {
+            if !Flavor::<T>::probe_send(c).ready {
+                wait::checkpoint();
+                return Err(TrySendError::Full(value));
+            }
+            try_send(c, value)
+        })
+    }
+
+    /// Sends a value, waiting for room for so long at most. `Duration::MAX` is "for ever".
+    ///
+    /// # Errors
+    /// Gives the value back if the time is over, or the channel is closed.
+    ///
+    /// # Blocks
+    /// The goroutine, until there is room. On a plain thread, the thread.
+    pub fn send_timeout(&self, value: T, timeout: Duration) -> Result<(), SendTimeoutError<T>> {
+        self.send_by(value, wait::after(timeout))
+    }
+
+    fn send_by(&self, value: T, deadline: Option<u64>) -> Result<(), SendTimeoutError<T>> {
+        each!(self.chan(), c => send_until(c, value, deadline)).map_err(|(not, value)| match not {
+            Not::Closed => SendTimeoutError::Disconnected(value),
+            Not::InTime => SendTimeoutError::Timeout(value),
+        })
+    }
+
+    /// Closes the channel for all its ends. True for the call that did.
+    ///
+    /// What is buffered can still be received; every other operation fails from now on, those that wait included.
+    ///
+    /// ```
+    /// use runnext::chan::{self, RecvError, SendError};
+    /// let (tx, rx) = chan::bounded(1);
+    /// tx.send(1).unwrap();
+    /// assert!(tx.close() && !tx.close());
+    /// assert_eq!(tx.send(2), Err(SendError(2)));
+    /// assert_eq!(rx.recv(), Ok(1));
+    /// assert_eq!(rx.recv(), Err(RecvError));
+    /// ```
+    pub fn close(&self) -> bool {
+        close(self.chan())
+    }
+
+    /// Whether both are ends of the same channel.
+    pub fn same_channel(&self, other: &Sender<T>) -> bool {
+        self.shared == other.shared
+    }
+}
+
+#[inline]
+fn try_send<T, F: Flavor<T>>(chan: &F, value: T) -> Result<(), TrySendError<T>> {
+    let mut value = MaybeUninit::new(value);
+    loop {
+        let call = Call::enter();
+        // SAFETY: initialised, and given up if `Done`.
+        let mut step = unsafe { chan.quick_send(value.as_mut_ptr()) };
+        if step == Step::Blocked {
+            let node = wait::node(call.waiter(), None, value.as_mut_ptr().cast());
+            // SAFETY: as above, and nothing is queued.
+            step = unsafe { chan.send(value.as_mut_ptr(), &node, Mode::Try) };
+        }
+        if let Step::Done(Some(peer)) = step {
+            call.wake(peer);
+        }
+        drop(call);
+        match step {
+            Step::Done(_) => return Ok(()),
+            Step::Again => chan.prepare_send(),
+            Step::Closed => {
+                // SAFETY: not sent.
+                return Err(TrySendError::Disconnected(unsafe { value.assume_init() }));
+            }
+            // SAFETY: not sent.
+            _ => return Err(TrySendError::Full(unsafe { value.assume_init() })),
+        }
+    }
+}
+
+fn close<T>(chan: &Chan<T>) -> bool {
+    let call = Call::enter();
+    each!(chan, c => Flavor::<T>::close(c, &call))
+}
+
+impl<T> Receiver<T> {
+    #[inline]
+    pub(super) fn chan(&self) -> Option<&Chan<T>> {
+        // SAFETY: alive while there is a receiver.
+        self.shared
+            .map(|shared| unsafe { &(*shared.as_ptr()).chan })
+    }
+
+    /// Receives a value, waiting for one.
+    ///
+    /// ```
+    /// let (tx, rx) = runnext::chan::bounded(1);
+    /// std::thread::spawn(move || tx.send("hello").unwrap());
+    /// assert_eq!(rx.recv(), Ok("hello"));
+    /// assert!(rx.recv().is_err()); // the sender is gone
+    /// ```
+    ///
+    /// # Errors
+    /// If the channel is empty and closed, or is closed while this waits.
+    ///
+    /// # Blocks
+    /// The goroutine, until there is a value. On a plain thread, the thread.
+    #[inline]
+    pub fn recv(&self) -> Result<T, RecvError> {
+        self.recv_by(None).map_err(|_| RecvError)
+    }
+
+    #[inline]
+    fn recv_by(&self, deadline: Option<u64>) -> Result<T, Not> {
+        match self.chan() {
+            Some(chan) => each!(chan, c => recv_until(c, deadline)),
+            None => {
+                wait::for_nothing(deadline, WaitReason::ChanReceive);
+                Err(Not::InTime)
+            }
+        }
+    }
+
+    /// Receives a value if there is one.
+    ///
+    /// ```
+    /// use runnext::chan::{self, TryRecvError};
+    /// let (tx, rx) = chan::bounded(1);
+    /// assert_eq!(rx.try_recv(), Err(TryRecvError::Empty));
+    /// tx.send(1).unwrap();
+    /// assert_eq!(rx.try_recv(), Ok(1));
+    /// ```
+    ///
+    /// # Errors
+    /// If there is no value (on a rendezvous channel: nobody waits to send), or the channel is closed, too.
+    ///
+    /// # Blocks
+    /// Only after a sender was chosen that uses [`Select`](super::Select) and has not said yet what it sends.
+    #[inline]
+    pub fn try_recv(&self) -> Result<T, TryRecvError> {
+        let Some(chan) = self.chan() else {
+            wait::checkpoint();
+            return Err(TryRecvError::Empty);
+        };
+        each!(chan, c => {
+            if !Flavor::<T>::probe_recv(c).ready {
+                wait::checkpoint();
+                return Err(TryRecvError::Empty);
+            }
+            try_recv(c)
+        })
+    }
+
+    /// Receives a value, waiting for so long at most. `Duration::MAX` is "for ever".
+    ///
+    /// # Errors
+    /// If the time is over, or the channel is empty and closed.
+    ///
+    /// # Blocks
+    /// The goroutine, until there is a value. On a plain thread, the thread.
+    pub fn recv_timeout(&self, timeout: Duration) -> Result<T, RecvTimeoutError> {
+        self.recv_in_time(wait::after(timeout))
+    }
+
+    fn recv_in_time(&self, deadline: Option<u64>) -> Result<T, RecvTimeoutError> {
+        self.recv_by(deadline).map_err(|not| match not {
+            Not::Closed => RecvTimeoutError::Disconnected,
+            Not::InTime => RecvTimeoutError::Timeout,
+        })
+    }
+
+    /// Closes the channel for all its ends, as [`Sender::close`] does. True for the call that did.
+    ///
+    /// What is buffered can still be received.
+    ///
+    /// ```
+    /// let (tx, rx) = runnext::chan::bounded(1);
+    /// tx.send(1).unwrap();
+    /// assert!(rx.close());
+    /// assert!(tx.send(2).is_err());
+    /// assert_eq!(rx.recv(), Ok(1));
+    /// ```
+    pub fn close(&self) -> bool {
+        self.chan().is_some_and(close)
+    }
+
+    /// Whether both are ends of the same channel. Two receivers made by [`never`] count as that.
+    pub fn same_channel(&self, other: &Receiver<T>) -> bool {
+        self.shared == other.shared
+    }
+}
+
+#[inline]
+fn try_recv<T, F: Flavor<T>>(chan: &F) -> Result<T, TryRecvError> {
+    let mut slot = MaybeUninit::uninit();
+    let call = Call::enter();
+    // SAFETY: the slot is ours, and empty.
+    match unsafe { chan.quick_recv(slot.as_mut_ptr()) } {
+        Step::Done(peer) => {
+            if let Some(peer) = peer {
+                call.wake(peer);
+            }
+            drop(call);
+        }
+        Step::Closed => return Err(TryRecvError::Disconnected),
+        // SAFETY: as above.
+        _ => {
+            unsafe { recv_slow(chan, call, slot.as_mut_ptr(), None) }.map_err(|not| match not {
+                Not::Closed => TryRecvError::Disconnected,
+                Not::InTime => TryRecvError::Empty,
+            })?
+        }
+    }
+    chan.tidy();
+    // SAFETY: received.
+    Ok(unsafe { slot.assume_init() })
+}
+
+/// What both ends can tell.
+macro_rules! looks {
+    ($end:ident, $of:ident => $chan:expr) => {
+        impl<T> $end<T> {
+            /// How many values are buffered. A moment's view.
+            pub fn len(&self) -> usize {
+                let $of = self;
+                $chan.map_or(0, |chan| each!(chan, c => Flavor::<T>::len(c)))
+            }
+
+            /// Whether nothing is buffered: always so on a rendezvous channel.
+            pub fn is_empty(&self) -> bool {
+                self.len() == 0
+            }
+
+            /// Whether there is no room: always so on a rendezvous channel.
+            pub fn is_full(&self) -> bool {
+                self.capacity().is_some_and(|cap| self.len() >= cap)
+            }
+
+            /// How many values can be buffered; `None` if that has no limit.
+            pub fn capacity(&self) -> Option<usize> {
+                let $of = self;
+                match $chan {
+                    Some(chan) => each!(chan, c => Flavor::<T>::capacity(c)),
+                    None => Some(0),
+                }
+            }
+
+            /// Whether the channel is closed. What is buffered can still be received.
+            pub fn is_closed(&self) -> bool {
+                let $of = self;
+                $chan.is_some_and(|chan| each!(chan, c => Flavor::<T>::is_closed(c)))
+            }
+        }
+
+        impl<T> fmt::Debug for $end<T> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_struct(stringify!($end))
+                    .field("len", &self.len())
+                    .field("capacity", &self.capacity())
+                    .field("closed", &self.is_closed())
+                    .finish()
+            }
+        }
+    };
+}
+
+looks!(Sender, end => Some(end.chan()));
+looks!(Receiver, end => end.chan());
+
+impl<T> Clone for Sender<T> {
+    fn clone(&self) -> Sender<T> {
+        add_end(&self.shared().senders);
+        Sender {
+            shared: self.shared,
+            owns: PhantomData,
+        }
+    }
+}
+
+impl<T> Clone for Receiver<T> {
+    fn clone(&self) -> Receiver<T> {
+        if let Some(shared) = self.shared {
+            // SAFETY: alive while there is a receiver.
+            add_end(&unsafe { shared.as_ref() }.receivers);
+        }
+        Receiver {
+            shared: self.shared,
+        }
+    }
+}
+
+impl<T> Drop for Sender<T> {
+    fn drop(&mut self) {
+        if self.shared().senders.fetch_sub(1, Release) == 1 {
+            fence(Acquire);
+            close(self.chan());
+            // SAFETY: the last sender.
+            unsafe { leave(self.shared) };
+        }
+    }
+}
+
+impl<T> Drop for Receiver<T> {
+    fn drop(&mut self) {
+        let Some(shared) = self.shared else { return };
+        // SAFETY: alive while there is a receiver.
+        let count = &unsafe { shared.as_ref() }.receivers;
+        if count.fetch_sub(1, Release) == 1 {
+            fence(Acquire);
+            self.close();
+            // Also if the drop of a value panics.
+            let _leave = Leave(shared);
+            // Nobody can receive them any more: they go now, not with the last sender.
+            while self.try_recv().is_ok() {}
+        }
+    }
+}
+
+/// Leaves the channel when dropped. Made by the last receiver.
+struct Leave<T>(NonNull<Shared<T>>);
+
+impl<T> Drop for Leave<T> {
+    fn drop(&mut self) {
+        // SAFETY: the last receiver made it, once.
+        unsafe { leave(self.0) };
+    }
+}

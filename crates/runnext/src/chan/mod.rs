@@ -1,0 +1,112 @@
+//! Channels.
+
+mod ends;
+mod error;
+mod iter;
+mod list;
+mod ring;
+mod wait;
+mod zero;
+
+pub use ends::{Receiver, Sender, bounded, never, unbounded};
+pub use error::{
+    RecvError, RecvTimeoutError, SelectTimeoutError, SendError, SendTimeoutError, TryRecvError,
+    TrySelectError, TrySendError,
+};
+pub use iter::{IntoIter, Iter, TryIter};
+
+use crate::sched::call::Call;
+use wait::{Mode, Node, Step};
+
+/// A look at one direction of a channel without its lock.
+#[derive(Clone, Copy, Debug)]
+struct Probe {
+    /// Differs whenever the direction has become ready in between, unless by a close, which stays.
+    stamp: usize,
+    ready: bool,
+}
+
+/// What a kind of channel does. All but `prepare_send`, `tidy` and what only looks is for use inside a runtime call.
+trait Flavor<T> {
+    /// Sends if that needs no node. `Blocked` promises nothing: ask [`send`](Self::send).
+    ///
+    /// # Safety
+    /// `value` is valid for reads; after `Done` the channel owns what it points to, otherwise the caller still does.
+    #[inline]
+    unsafe fn quick_send(&self, value: *mut T) -> Step {
+        let _ = value;
+        Step::Blocked
+    }
+
+    /// Receives if that needs no node. `Blocked` promises nothing: ask [`recv`](Self::recv).
+    ///
+    /// # Safety
+    /// `into` is valid for writes; after `Done` it holds a value, otherwise nothing.
+    #[inline]
+    unsafe fn quick_recv(&self, into: *mut T) -> Step {
+        let _ = into;
+        Step::Blocked
+    }
+
+    /// Sends, or does what `mode` says. `Again` in other modes than `QueueMore`: [`prepare_send`](Self::prepare_send) first.
+    ///
+    /// # Safety
+    /// As [`quick_send`](Self::quick_send). `node` has `value` as its slot; if it was queued, it and the value stay in place
+    /// and untouched until the waiter was woken, or has left the queue.
+    unsafe fn send(&self, value: *mut T, node: &Node, mode: Mode) -> Step;
+
+    /// Receives, or does what `mode` says.
+    ///
+    /// # Safety
+    /// As [`quick_recv`](Self::quick_recv). `node` has `into` as its slot; if it was queued or is promised something, it and
+    /// the slot stay in place and untouched until the waiter was woken, or has left the queue.
+    unsafe fn recv(&self, into: *mut T, node: &Node, mode: Mode) -> Step;
+
+    /// A sender that was not served leaves.
+    fn leave_send(&self, node: &Node);
+
+    /// A receiver that was not served leaves.
+    fn leave_recv(&self, node: &Node);
+
+    /// Could a send succeed, or fail, at once? With no lock.
+    fn probe_send(&self) -> Probe;
+
+    /// Could a receive succeed, or fail, at once? With no lock.
+    fn probe_recv(&self) -> Probe;
+
+    /// Closes the channel. True the first time.
+    fn close(&self, call: &Call) -> bool;
+
+    fn is_closed(&self) -> bool;
+
+    fn len(&self) -> usize;
+
+    fn capacity(&self) -> Option<usize>;
+
+    /// Makes what a send may need and cannot make in a call. In user context.
+    #[inline]
+    fn prepare_send(&self) {}
+
+    /// Frees what receives have left behind. In user context.
+    #[inline]
+    fn tidy(&self) {}
+}
+
+/// A channel of any kind.
+enum Chan<T> {
+    Zero(zero::Zero),
+    Ring(ring::Ring<T>),
+    List(list::List<T>),
+}
+
+/// Runs the same code on whichever kind it is.
+macro_rules! each {
+    ($chan:expr, $c:ident => $do:expr) => {
+        match $chan {
+            $crate::chan::Chan::Zero($c) => $do,
+            $crate::chan::Chan::Ring($c) => $do,
+            $crate::chan::Chan::List($c) => $do,
+        }
+    };
+}
+use each;
