@@ -64,8 +64,10 @@ pub(crate) struct M {
     pub(crate) timer_slice: Cell<u32>,
     /// What to run first when it is handed a P.
     first: AtomicPtr<G>,
-    /// It is parked inside the preemption handler.
+    /// It is parked inside the preemption handler, or about to be. Set in RT, before the P goes.
     pub(crate) in_handler: AtomicBool,
+    /// A `tgkill` of ours is on its way: tells it from those meant for the program's own handler.
+    pub(crate) signalled: AtomicBool,
 
     handed: AtomicPtr<P>,
     wake: AtomicU32,
@@ -107,6 +109,7 @@ impl M {
             timer_slice: Cell::new(0),
             first: AtomicPtr::new(ptr::null_mut()),
             in_handler: AtomicBool::new(false),
+            signalled: AtomicBool::new(false),
             handed: AtomicPtr::new(ptr::null_mut()),
             wake: AtomicU32::new(0),
             next_idle: Cell::new(ptr::null()),
@@ -239,7 +242,14 @@ impl M {
     }
 
     /// Gives a P to this thread, which sleeps or is about to, and wakes it. Null sends it away (shutdown).
+    ///
+    /// The P names its new M from here on, not only when that M runs: the one it comes from may end before, and the
+    /// monitor, which frees it, would look through the P at an M that is gone.
     pub(crate) fn hand(&self, p: *const P) {
+        // SAFETY: null, or a P, and they live as long as the runtime.
+        if let Some(p) = unsafe { p.as_ref() } {
+            p.m.store(ptr::from_ref(self).cast_mut(), Release);
+        }
         self.handed.store(p.cast_mut(), Relaxed);
         let wake = &raw const self.wake;
         self.wake.store(1, Release);

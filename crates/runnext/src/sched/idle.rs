@@ -209,6 +209,9 @@ impl Shared {
         if self.any_work() {
             self.wake_one();
         }
+        if n < old {
+            self.monitor.poke(); // to collect what is not given up soon
+        }
         old
     }
 }

@@ -137,7 +137,7 @@ impl Shared {
     }
 
     /// Changes the number of Ps; returns the old one. New Ps are idle until there is work for them; a P that
-    /// is one too many is given up by its M at the next dispatch. In user context: it allocates.
+    /// is one too many is given up by its M at the next dispatch, or the monitor takes it. In user context: it allocates.
     pub(crate) fn set_procs(&self, n: usize) -> usize {
         assert!(
             (1..=MAX_PROCS).contains(&n),
@@ -156,6 +156,8 @@ impl Shared {
                 }
             }
         }
+        // In RT: a handler on this thread takes the lock that `resize` holds.
+        let _call = call::Call::enter();
         self.resize(n)
     }
 

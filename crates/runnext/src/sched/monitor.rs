@@ -45,6 +45,7 @@ use runnext_sys::clock::{self, ThreadCpu};
 use runnext_sys::thread::StatReader;
 use runnext_sys::{futex, signal};
 
+use super::call::forget_ask;
 use super::{Shared, preempt, worker};
 use crate::m::{self, M};
 use crate::p::P;
@@ -116,7 +117,7 @@ impl Monitor {
     }
 
     #[cold]
-    fn poke(&self) {
+    pub(super) fn poke(&self) {
         self.nap.store(AWAKE, Relaxed);
         self.word.fetch_add(1, Release);
         futex::wake_one(&self.word);
@@ -206,8 +207,10 @@ pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<()> {
 }
 
 /// What the monitor saw of a P's thread when it last looked.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 struct Look {
+    /// Whose word it is: threads that take turns on a P often reach the same number.
+    m: u32,
     word: u64,
     slice: u32,
     /// When it first saw that slice.
@@ -215,6 +218,18 @@ struct Look {
     at: u64,
     cpu: u64,
     asked: u64,
+}
+
+impl Look {
+    const NONE: Look = Look {
+        m: u32::MAX,
+        word: 0,
+        slice: 0,
+        since: 0,
+        at: 0,
+        cpu: 0,
+        asked: 0,
+    };
 }
 
 struct Thread {
@@ -270,9 +285,10 @@ impl Keeper {
         let shared = Arc::clone(&self.shared);
         let housekeeping = self.keep_house(now);
         let idle = shared.idle_ps.load(Relaxed);
+        let surplus = self.collect();
         if !shared.any_work() {
             self.quiet += 1;
-            if self.quiet > QUIET_LOOKS || idle == shared.procs() {
+            if !surplus && (self.quiet > QUIET_LOOKS || idle == shared.procs()) {
                 return (DEEP, housekeeping);
             }
             return (SHORT, now + STEADY_NS);
@@ -287,7 +303,7 @@ impl Keeper {
         let mut light = shared.has_urgent();
         for id in 0..shared.procs() {
             if self.looks.len() <= id {
-                self.looks.resize(id + 1, Look::default());
+                self.looks.resize(id + 1, Look::NONE);
             }
             let Some(p) = shared.p(id) else { break };
             suspicious |= self.look_at(p, &mut light, now);
@@ -297,6 +313,30 @@ impl Keeper {
         } else {
             (SHORT, now + STEADY_NS)
         }
+    }
+
+    /// Takes the Ps that are too many since `set_procs`: a thread that computes gives its own up when its timer ticks, and one
+    /// that sleeps must not keep what is in the queue. True: some are still in use.
+    fn collect(&self) -> bool {
+        let shared = Arc::clone(&self.shared);
+        let mut in_use = false;
+        for p in shared.all_ps().skip(shared.procs()) {
+            // SAFETY: Ms are freed by this thread only.
+            let Some(m) = (unsafe { p.m.load(Acquire).as_ref() }) else {
+                continue;
+            };
+            in_use = true;
+            let word = m.word.load(Acquire);
+            let may = match word & m::STATE {
+                m::BLK => true,
+                m::USER => shared.config.preemption || self.asleep(m),
+                _ => false,
+            };
+            if may && let Some(taken) = m.rob(word) {
+                worker::put_aside(&shared, taken);
+            }
+        }
+        in_use
     }
 
     /// One look at one P. True: look again soon.
@@ -309,6 +349,7 @@ impl Keeper {
         let last = self.looks[p.id];
         let slice = p.slice.load(Relaxed);
         let mut look = Look {
+            m: m.id,
             word,
             slice,
             at: now,
@@ -319,16 +360,18 @@ impl Keeper {
         if slice == last.slice && last.since != 0 {
             look.since = last.since;
         }
+        let same = last.m == m.id && last.word == word;
         let mut again = false;
         match word & m::STATE {
-            m::BLK if word == last.word => self.take(m, word),
+            m::BLK if same => self.take(m, word),
             m::BLK => again = true,
             m::USER => {
                 look.cpu = self.cpu_of(m);
-                if word == last.word && self.sleeps(m, &look, &last) {
+                if same && self.sleeps(m, &look, &last) {
                     self.take(m, word);
                 } else {
-                    again = word != last.word || look.cpu - last.cpu < (now - last.at) / 2;
+                    let used = look.cpu.saturating_sub(last.cpu);
+                    again = !same || used < (now - last.at) / 2;
                     self.consider_asking(p, m, &mut look, light);
                 }
             }
@@ -341,14 +384,15 @@ impl Keeper {
     /// Whether a thread that made no runtime call since the last look is asleep in the kernel.
     fn sleeps(&self, m: &M, look: &Look, last: &Look) -> bool {
         let used = look.cpu.saturating_sub(last.cpu);
-        if used > (look.at - last.at) / 4 {
-            return false;
-        }
-        let stat = self
-            .thread(m)
-            .and_then(|t| t.stat.as_ref())
-            .and_then(StatReader::state);
-        matches!(stat, Some(b'S' | b'D'))
+        used <= (look.at - last.at) / 4 && self.asleep(m)
+    }
+
+    fn asleep(&self, m: &M) -> bool {
+        matches!(self.kernel_state(m), Some(b'S' | b'D'))
+    }
+
+    fn kernel_state(&self, m: &M) -> Option<u8> {
+        self.thread(m)?.stat.as_ref()?.state()
     }
 
     fn take(&self, m: &M, word: u64) {
@@ -366,7 +410,9 @@ impl Keeper {
         let hog = m.g().is_some_and(|g| !g.is_light());
         let local = p.has_work() && ran >= preempt::MIN_RUN_NS;
         let urgent = *light && (hog || ran >= preempt::MIN_RUN_NS);
-        if (local || urgent) && preempt::request(m) {
+        // Only one that is on a CPU, or waits for one: a signal would end the system call of one that sleeps.
+        let on_cpu = || self.kernel_state(m) == Some(b'R');
+        if (local || urgent) && on_cpu() && preempt::request(m) {
             look.asked = look.at;
             *light &= !urgent; // one P for it
         }
@@ -468,7 +514,8 @@ impl Keeper {
             let _ = ended.handle.join();
             let m = monitor.ms[ended.id as usize].swap(ptr::null_mut(), AcqRel);
             // SAFETY: its thread has ended; only this thread frees Ms.
-            drop(unsafe { Box::from_raw(m) });
+            let m = unsafe { Box::from_raw(m) };
+            forget_ask(&m); // or every checkpoint of the process would look for it for ever
         }
         monitor.threads.store(self.threads.len(), Relaxed);
     }
@@ -519,10 +566,12 @@ impl Keeper {
             for t in &self.threads {
                 // SAFETY: not reaped, so alive.
                 let m = unsafe { &*self.shared.monitor.ms[t.id as usize].load(Acquire) };
+                // In this order: who is seen to have no P has said before whether it sleeps in the handler.
+                let word = m.word.load(Acquire);
+                waits |= m.g().is_none() || word & m::STATE == m::RT;
                 if m.in_handler.load(Relaxed) {
                     m.hand(ptr::null()); // it may hold a lock of the allocator: let it go on
                 }
-                waits |= m.g().is_none() || m.state() == m::RT;
             }
             if !waits {
                 return; // the others are detached

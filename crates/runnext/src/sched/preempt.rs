@@ -81,7 +81,12 @@ unsafe extern "C" fn on_signal(signo: i32, info: *mut signal::siginfo_t, context
     let (timer, sent) = unsafe { (signal::from_timer(info), signal::from_tgkill(info)) };
     match m::current() {
         Some(m) if timer => slice_over(m),
-        Some(m) if sent && m.asked.load(Relaxed) => stop_here(m),
+        Some(m) if sent && m.signalled.swap(false, Relaxed) => {
+            // It may have given way to the note meanwhile; then there is nothing to do, and nobody to pass it on to.
+            if m.asked.load(Relaxed) {
+                stop_here(m);
+            }
+        }
         _ => {
             if let Some((_, previous)) = SIGNAL.get() {
                 // SAFETY: with the arguments the kernel gave us.
@@ -141,10 +146,11 @@ fn stop_here(m: &'static M) {
     let (Some(g), p) = (m.g(), m.p()) else {
         return m.leave();
     };
+    m.in_handler.store(true, Relaxed); // while in RT: see `Keeper::wait_for_threads`
     if !hand_over(shared, m, g, p) {
+        m.in_handler.store(false, Relaxed);
         return m.leave();
     }
-    m.in_handler.store(true, Relaxed);
     let p = m.wait_for_p();
     m.in_handler.store(false, Relaxed);
     if p.is_null() {
@@ -196,6 +202,7 @@ fn hand_over(shared: &Shared, m: &M, g: &G, p: &P) -> bool {
         Some(next) => owner.hand_with(p, next),
         None => owner.hand(p),
     }
+    shared.wake_one(); // another P may have become idle since its search, when there was nothing to find
     true
 }
 
@@ -220,9 +227,17 @@ pub(super) fn request(m: &M) -> bool {
     let Some((signo, _)) = SIGNAL.get() else {
         return false;
     };
-    if m.asked.load(Relaxed) {
+    ask(m);
+    if m.state() != m::USER {
+        return true;
+    }
+    // The note alone is not enough here, even an old one: the thread may have looked for it just before it was left.
+    if m.signalled.swap(true, Relaxed) {
         return false; // one at a time
     }
-    ask(m);
-    m.state() != m::USER || thread::tgkill(m.tid.load(Relaxed), *signo).is_ok()
+    let sent = thread::tgkill(m.tid.load(Relaxed), *signo).is_ok();
+    if !sent {
+        m.signalled.store(false, Relaxed);
+    }
+    sent
 }

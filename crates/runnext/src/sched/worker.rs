@@ -57,6 +57,10 @@ fn find_runnable(m: &'static M) -> Option<&'static G> {
             shared.idle_p(p);
             return None;
         }
+        // Even on a P that is one too many: this goroutine is in no queue.
+        if let Some(g) = m.take_first() {
+            return Some(g);
+        }
         let p = m.p();
         if p.id >= shared.procs() {
             retire(m, p);
@@ -64,9 +68,6 @@ fn find_runnable(m: &'static M) -> Option<&'static G> {
                 return None;
             }
             continue;
-        }
-        if let Some(g) = m.take_first() {
-            return Some(g);
         }
         let pick = next::pick(&p.view(shared.has_urgent(), shared.global_len(), shared.procs()));
         let found = match pick {
@@ -244,14 +245,19 @@ fn retire(m: &M, p: &P) {
     if m.spinning.replace(false) {
         shared.spinning.fetch_sub(1, SeqCst);
     }
-    // SAFETY: this M owns p.
+    m.set_p(ptr::null());
+    put_aside(shared, p);
+}
+
+/// Puts aside a P that is one too many and that the caller, M or robber, owns.
+pub(super) fn put_aside(shared: &Shared, p: &P) {
+    // SAFETY: the caller owns p.
     let (work, headers) = unsafe { (p.runq.drain(), p.own().give_all_back(shared)) };
     let last = shared.slab.free(headers);
     debug_assert!(!last, "a runtime with a running M is not orphaned");
     if !work.is_empty() {
         shared.prepend_global(work);
     }
-    m.set_p(ptr::null());
     shared.idle_p(p);
     fence(SeqCst);
     if shared.any_work() {
