@@ -386,6 +386,21 @@ impl<T: Linked> RunQueue<T> {
         None
     }
 
+    /// The handle that is `ahead` places behind the head: a guess at what `pop` will give soon, for prefetching. A thief may
+    /// have it by now.
+    ///
+    /// # Safety
+    /// The caller is the owner.
+    #[inline]
+    pub unsafe fn peek(&self, ahead: u64) -> Option<NonNull<T>> {
+        let number = self.head.load(Relaxed) + ahead;
+        if number >= self.own.tail.load(Relaxed) {
+            return None;
+        }
+        // SAFETY: below tail: written (I2).
+        Some(unsafe { self.read(number) })
+    }
+
     /// Moves handles from the front of `list` to the tail of the ring, until one of them ends. Published at once.
     ///
     /// # Safety

@@ -1,5 +1,5 @@
 //! What differs between instruction sets: the system call, the tick counter, the layout of a
-//! signal context. One file each, the same six functions in both; no other file of the project
+//! signal context. One file each, the same functions in both; no other file of the project
 //! has inline assembly or names a register.
 //!
 //! | function                | contract                                                       |
@@ -9,6 +9,7 @@
 //! | `ticks_are_steady()`    | counter runs at one rate on all CPUs and never stops            |
 //! | `ticks_hz()`            | its rate, if the CPU states it reliably                         |
 //! | `pc(ctx)`, `sp(ctx)`    | registers of the interrupted thread                             |
+//! | `prefetch(line)`        | a hint that a cache line will be read soon                      |
 //! | `at_syscall(pc)`        | a system-call instruction stands just before, or at, `pc`       |
 //!
 //! All are async-signal-safe.

@@ -19,6 +19,12 @@ use std::fs;
 /// Ps under a quota, however small, if there are that many CPUs.
 const LEAST_UNDER_QUOTA: usize = 2;
 
+/// Asks for the cache line at an address that will be read soon. Nothing is accessed: any address will do.
+#[inline(always)]
+pub fn prefetch<T>(at: *const T) {
+    crate::arch::prefetch(at.cast());
+}
+
 /// CPUs the calling thread may run on; at least 1.
 ///
 /// ```

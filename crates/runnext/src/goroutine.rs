@@ -86,6 +86,7 @@ where
 ///     assert!(other.is_finished());
 /// }
 /// ```
+#[inline]
 pub fn yield_now() {
     Call::enter().yield_now();
 }

@@ -85,7 +85,7 @@ impl Call {
     }
 
     /// Waits until somebody wakes the caller, who has published its [`waiter`](Self::waiter).
-    #[inline]
+    #[inline(always)]
     pub(crate) fn park(&mut self, reason: WaitReason) {
         let Some(m) = self.m else {
             return match Waiter::thread().who() {
@@ -107,7 +107,7 @@ impl Call {
     }
 
     /// Lets others run first.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn yield_now(&mut self) {
         let Some(m) = self.m else {
             return std::thread::yield_now();
@@ -119,7 +119,7 @@ impl Call {
         self.switch(m, g, Switch::Yield);
     }
 
-    #[inline]
+    #[inline(always)]
     fn switch(&mut self, m: &M, g: &G, what: Switch) {
         // A blocking section belongs to the goroutine and goes with it.
         let home = m.home.replace(m::USER);

@@ -9,7 +9,7 @@ use std::ptr;
 use std::sync::atomic::{Ordering::*, fence};
 
 use runnext_core::next::{self, Pick};
-use runnext_sys::clock;
+use runnext_sys::{clock, cpu};
 
 use super::call::take_p;
 use super::{Shared, spawn};
@@ -101,7 +101,10 @@ pub(super) fn carry_out(shared: &Shared, p: &P, pick: Pick) -> Found {
             None
         }
         // SAFETY: the caller owns p.
-        Pick::Local => unsafe { p.runq.pop() }.inspect(|_| p.fresh_slice()),
+        Pick::Local => unsafe { p.runq.pop() }.inspect(|_| {
+            p.fresh_slice();
+            look_ahead(p);
+        }),
         Pick::Urgent => shared.take_urgent().inspect(|_| p.fresh_slice()),
         Pick::Global(n) => take_global(shared, p, n),
         Pick::Search => None,
@@ -112,6 +115,21 @@ pub(super) fn carry_out(shared: &Shared, p: &P, pick: Pick) -> Found {
 fn take_next(p: &P, slice: fn(&P)) -> Found {
     // SAFETY: the caller owns p. None if a thief was faster.
     unsafe { p.runq.take_next() }.inspect(|_| slice(p))
+}
+
+/// While this goroutine runs, the cache fetches what the next two will need: with more goroutines than fit in it, each switch
+/// otherwise waits for the header and then for the stack it points to.
+#[inline]
+fn look_ahead(p: &P) {
+    // SAFETY: the caller owns p; headers are type-stable, whoever has them by now.
+    unsafe {
+        if let Some(next) = p.runq.peek(0) {
+            next.as_ref().prefetch_stack();
+        }
+        if let Some(after) = p.runq.peek(1) {
+            cpu::prefetch(after.as_ptr());
+        }
+    }
 }
 
 /// A chain of hand-offs is over while others wait: its next member queues up.
