@@ -31,7 +31,8 @@
 //!     then.
 //!
 //! # Context
-//! A pure `&mut` structure: no clock (`now` is an argument), no lock, and it allocates only to grow. Entries
+//! A pure `&mut` structure: no clock (`now` is an argument), no lock. Its memory is a [`Store`], so that one who may
+//! not call the allocator can bring its own; the default is a `Vec`. Entries
 //! may be marked by other threads at any time, so what [`pop_due`](TimerHeap::pop_due) returns may have been
 //! cancelled a moment ago: who fires it claims it first.
 //!
@@ -45,6 +46,9 @@
 
 use core::fmt;
 use core::hint;
+use core::marker::PhantomData;
+use core::mem;
+use core::ops::DerefMut;
 use core::time::Duration;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -79,8 +83,12 @@ pub trait Entry {
     /// no heap" right here, atomically, and answers whether it succeeded.
     fn is_dead(&self) -> bool;
 
-    /// The deadline in force.
-    fn when(&self) -> u64;
+    /// The deadline in force, of an entry that the heap sorts by `key`. An entry that never moves has nothing to
+    /// add to that.
+    #[inline]
+    fn when(&self, key: u64) -> u64 {
+        key
+    }
 }
 
 macro_rules! entry_behind {
@@ -92,14 +100,43 @@ macro_rules! entry_behind {
             }
 
             #[inline]
-            fn when(&self) -> u64 {
-                (**self).when()
+            fn when(&self, key: u64) -> u64 {
+                (**self).when(key)
             }
         }
     )*};
 }
 
 entry_behind!(&E, Rc<E>, Arc<E>);
+
+/// Where a heap keeps its nodes: a growable array.
+pub trait Store<N>: DerefMut<Target = [N]> {
+    /// Adds a node at the end.
+    fn push(&mut self, node: N);
+    /// Takes the last node.
+    fn pop(&mut self) -> Option<N>;
+    /// Many nodes have left: memory they used may be given back.
+    fn shrink(&mut self);
+}
+
+impl<N> Store<N> for Vec<N> {
+    #[inline]
+    fn push(&mut self, node: N) {
+        Vec::push(self, node);
+    }
+
+    #[inline]
+    fn pop(&mut self) -> Option<N> {
+        Vec::pop(self)
+    }
+
+    fn shrink(&mut self) {
+        // A burst of timers does not keep its memory for ever.
+        if self.capacity() > 64 && self.len() < self.capacity() / 8 {
+            self.shrink_to(self.len() * 2);
+        }
+    }
+}
 
 /// A heap of deadlines. See the [module](self).
 ///
@@ -110,7 +147,7 @@ entry_behind!(&E, Rc<E>, Arc<E>);
 /// struct Timer(Cell<u64>);                        // 0 = cancelled
 /// impl Entry for Timer {
 ///     fn is_dead(&self) -> bool { self.0.get() == 0 }
-///     fn when(&self) -> u64 { self.0.get() }
+///     fn when(&self, _key: u64) -> u64 { self.0.get() }
 /// }
 ///
 /// let (a, b) = (Rc::new(Timer(Cell::new(10))), Rc::new(Timer(Cell::new(20))));
@@ -124,8 +161,8 @@ entry_behind!(&E, Rc<E>, Arc<E>);
 /// assert!(heap.pop_due(29).is_none());
 /// assert_eq!(heap.pop_due(30).map(|(when, _)| when), Some(30));
 /// ```
-pub struct TimerHeap<T> {
-    nodes: Vec<Node<T>>,
+pub struct TimerHeap<T, S = Vec<Node<T>>> {
+    nodes: S,
     /// The number of the next insertion (I1).
     inserted: u64,
     /// Not after any deadline that was moved before its key; [`NEVER`] if there is none (I2).
@@ -133,9 +170,12 @@ pub struct TimerHeap<T> {
     /// Reported dead and not known to have left. May be too high (one was reported after it left), which only
     /// purges sooner.
     dead: usize,
+    _item: PhantomData<T>,
 }
 
-struct Node<T> {
+/// An entry in its place.
+#[derive(Debug)]
+pub struct Node<T> {
     key: u64,
     number: u64,
     item: T,
@@ -161,14 +201,24 @@ fn lesser(a: (usize, u128), b: (usize, u128)) -> (usize, u128) {
 impl<T> TimerHeap<T> {
     /// An empty heap, without memory.
     pub const fn new() -> TimerHeap<T> {
+        TimerHeap::with_store(Vec::new())
+    }
+}
+
+impl<T, S> TimerHeap<T, S> {
+    /// An empty heap that keeps its nodes in `store`, which is empty.
+    pub const fn with_store(store: S) -> TimerHeap<T, S> {
         TimerHeap {
-            nodes: Vec::new(),
+            nodes: store,
             inserted: 0,
             earliest_moved: NEVER,
             dead: 0,
+            _item: PhantomData,
         }
     }
+}
 
+impl<T, S: Store<Node<T>>> TimerHeap<T, S> {
     /// How many entries it holds, dead ones included.
     pub fn len(&self) -> usize {
         self.nodes.len()
@@ -221,14 +271,18 @@ impl<T> TimerHeap<T> {
             .map(|(child, _)| first + child)
     }
 
+    /// Takes the head out; there is one.
     fn remove_head(&mut self) -> Node<T> {
-        let head = self.nodes.swap_remove(0);
-        self.sift_down(0);
+        let mut head = self.nodes.pop().expect("a heap that is not empty");
+        if let Some(first) = self.nodes.first_mut() {
+            mem::swap(first, &mut head);
+            self.sift_down(0);
+        }
         head
     }
 }
 
-impl<T: Entry> TimerHeap<T> {
+impl<T: Entry, S: Store<Node<T>>> TimerHeap<T, S> {
     /// Adds an entry that is due at `when`. Returns whether it is now the earliest: then who sleeps until the
     /// next deadline must be told.
     pub fn insert(&mut self, when: u64, item: T) -> bool {
@@ -295,6 +349,11 @@ impl<T: Entry> TimerHeap<T> {
         }
     }
 
+    /// Removes all dead entries, for one who counts them himself. O(n).
+    pub fn purge(&mut self) {
+        self.rebuild();
+    }
+
     /// Says that an entry of this heap now has the earlier deadline `when`. Returns whether that is now the
     /// earliest, as far as is known without looking at all entries: then who sleeps until the next deadline
     /// must be told.
@@ -306,11 +365,10 @@ impl<T: Entry> TimerHeap<T> {
     }
 
     /// Moves all live entries of `other` here, as inserted now in the order of their deadlines.
-    pub fn absorb(&mut self, other: &mut TimerHeap<T>) {
+    pub fn absorb(&mut self, other: &mut TimerHeap<T, S>) {
         other.rebuild();
-        let mut nodes = core::mem::take(other).nodes;
-        nodes.sort_unstable_by_key(Node::rank);
-        for node in nodes {
+        while !other.is_empty() {
+            let node = other.remove_head();
             self.insert(node.key, node.item);
         }
     }
@@ -324,7 +382,7 @@ impl<T: Entry> TimerHeap<T> {
                 self.remove_head();
                 continue;
             }
-            let when = head.item.when();
+            let when = head.item.when(head.key);
             if when <= head.key {
                 break;
             }
@@ -338,14 +396,20 @@ impl<T: Entry> TimerHeap<T> {
     fn rebuild(&mut self) {
         self.dead = 0;
         self.earliest_moved = NEVER;
-        self.nodes.retain_mut(|node| {
-            node.key = node.item.when();
-            !node.item.is_dead()
-        });
-        // A burst of timers does not keep its memory for ever.
-        if self.nodes.capacity() > 64 && self.nodes.len() < self.nodes.capacity() / 8 {
-            self.nodes.shrink_to(self.nodes.len() * 2);
+        let mut kept = 0;
+        for at in 0..self.nodes.len() {
+            let node = &mut self.nodes[at];
+            if node.item.is_dead() {
+                continue;
+            }
+            node.key = node.item.when(node.key);
+            self.nodes.swap(kept, at);
+            kept += 1;
         }
+        while self.nodes.len() > kept {
+            self.nodes.pop();
+        }
+        self.nodes.shrink();
         for at in (0..self.nodes.len().div_ceil(ARITY)).rev() {
             self.sift_down(at);
         }
@@ -358,7 +422,7 @@ impl<T> Default for TimerHeap<T> {
     }
 }
 
-impl<T> fmt::Debug for TimerHeap<T> {
+impl<T, S: Store<Node<T>>> fmt::Debug for TimerHeap<T, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TimerHeap")
             .field("len", &self.len())
@@ -382,7 +446,7 @@ mod tests {
             self.0.get() == 0
         }
 
-        fn when(&self) -> u64 {
+        fn when(&self, _key: u64) -> u64 {
             self.0.get()
         }
     }

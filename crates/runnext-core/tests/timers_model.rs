@@ -20,7 +20,7 @@ impl Entry for Timer {
         self.dead.get()
     }
 
-    fn when(&self) -> u64 {
+    fn when(&self, _key: u64) -> u64 {
         self.when.get()
     }
 }

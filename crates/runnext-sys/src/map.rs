@@ -196,6 +196,29 @@ impl Region {
         let _ = self.advise_range(libc::MADV_DONTNEED, offset, len);
     }
 
+    /// Makes the region at least `len` bytes long, keeping what it holds; it may move. What is new reads as zero. Only
+    /// page tables are copied, and nothing is allocated unless it fails.
+    ///
+    /// # Errors
+    /// The kernel's: no room, or guards made by `Mprotect`, which split the mapping. The region is as it was.
+    pub fn grow(&mut self, len: usize) -> io::Result<()> {
+        let page = page_size();
+        let Some(len) = len.checked_next_multiple_of(page) else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        if len <= self.len {
+            return Ok(());
+        }
+        let (base, old) = (self.base.as_ptr(), self.len);
+        // SAFETY: a mapping we own, exclusively borrowed: whoever keeps pointers into it knows that it may move.
+        let moved =
+            check(unsafe { syscall!(libc::SYS_mremap, base, old, len, libc::MREMAP_MAYMOVE) })
+                .map_err(|e| advise(e, "grow a mapping to", len))?;
+        self.base = NonNull::new(moved as *mut u8).expect("mremap never maps page zero");
+        self.len = len;
+        Ok(())
+    }
+
     /// Forgets the region: it stays mapped until the process ends.
     pub fn leak(self) {
         std::mem::forget(self);

@@ -10,6 +10,7 @@ mod config;
 mod fatal;
 mod g;
 pub mod goroutine;
+mod instant;
 mod local;
 mod lock;
 mod m;
@@ -19,6 +20,7 @@ mod runtime;
 mod sched;
 mod scope;
 mod stack;
+pub mod time;
 
 pub use goroutine::{
     Goroutine, JoinHandle, OsThreadGuard, checkpoint, current, go, lock_os_thread, num_goroutines,

@@ -71,6 +71,8 @@ pub(crate) struct M {
 
     handed: AtomicPtr<P>,
     wake: AtomicU32,
+    /// Sleeps in the poller, not on `wake`. Set by the thread, read by who takes it from there; under the idle lock.
+    pub(crate) polling: Cell<bool>,
     /// Link in the stack of idle Ms.
     pub(crate) next_idle: Cell<*const M>,
     pub(crate) shared: *const Shared,
@@ -78,7 +80,7 @@ pub(crate) struct M {
     pub(crate) tid: AtomicI32,
 }
 
-// SAFETY: `Cell`s are used by the M's own thread only, or under the idle lock (`next_idle`); the rest is atomic.
+// SAFETY: `Cell`s are used by the M's own thread only, or under the idle lock (`next_idle`, `polling`); the rest is atomic.
 unsafe impl Sync for M {}
 // SAFETY: as above; the thread that creates an M hands it over before it starts.
 unsafe impl Send for M {}
@@ -112,6 +114,7 @@ impl M {
             signalled: AtomicBool::new(false),
             handed: AtomicPtr::new(ptr::null_mut()),
             wake: AtomicU32::new(0),
+            polling: Cell::new(false),
             next_idle: Cell::new(ptr::null()),
             shared,
             id,
@@ -251,9 +254,14 @@ impl M {
             p.m.store(ptr::from_ref(self).cast_mut(), Release);
         }
         self.handed.store(p.cast_mut(), Relaxed);
-        let wake = &raw const self.wake;
+        let (wake, polling) = (&raw const self.wake, self.polling.get());
+        let shared = self.shared();
         self.wake.store(1, Release);
+        // From here on the M may be gone. One that polls may have come back meanwhile and wait on its word.
         futex::wake_one(wake);
+        if polling {
+            shared.end_poll();
+        }
     }
 
     /// Gives a P to this idle thread together with the goroutine to run on it first.

@@ -21,6 +21,7 @@ use runnext_core::runq::RunQueue;
 use crate::g::{G, slab};
 use crate::m::M;
 use crate::sched::Shared;
+use crate::sched::timers::Timers;
 use crate::stack::{self, Stack};
 
 /// Goroutine ids a P takes at once (Go's figure).
@@ -43,6 +44,9 @@ pub(crate) struct P {
     /// The M that owns it, for observers.
     pub(crate) m: AtomicPtr<M>,
     own: UnsafeCell<Own>,
+    pub(crate) timers: Timers,
+    /// Before this tick goroutines that timers woke may still be in the queue.
+    pub(crate) timer_burst: Cell<u32>,
     pub(crate) stats: Stats,
 }
 
@@ -104,6 +108,8 @@ impl P {
                 next_id: 0,
                 ids_left: 0,
             }),
+            timers: Timers::new(),
+            timer_burst: Cell::new(0),
             stats: Stats::default(),
         }
     }

@@ -158,6 +158,7 @@ fn stop(shared: Arc<Shared>, grace: Duration) -> Shutdown {
         shared.drain(deadline).min(alive)
     };
     shared.stop();
+    shared.close_poller();
     for p in shared.all_ps() {
         if p.idle.load(std::sync::atomic::Ordering::Acquire) || shared.monitor.threads() == 0 {
             // SAFETY: no M is left that owns it.
@@ -252,7 +253,7 @@ impl Builder {
         overflow::install()?;
         preempt::install(signal)?;
         clock::init();
-        let shared = Arc::new(Shared::new(config));
+        let shared = Arc::new(Shared::new(config)?);
         start_monitor(&shared)?;
         Ok(Runtime { shared })
     }

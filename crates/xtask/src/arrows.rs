@@ -11,7 +11,7 @@ use crate::{File, Tree};
 
 /// First to last. A module stands for all files below it; modules in one row may import each other.
 const LAYERS: &[&[&str]] = &[
-    &["g", "stack"],
+    &["g", "stack", "instant"],
     &["m", "p"],
     &["sched"],
     &["sync"],

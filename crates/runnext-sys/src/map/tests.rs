@@ -232,3 +232,23 @@ fn a_region_is_send_and_sync() {
     fn check<T: Send + Sync>() {}
     check::<Region>();
 }
+
+#[test]
+fn growing_keeps_what_is_there() {
+    let mut region = pages(1);
+    // SAFETY: inside.
+    unsafe { poke(&region, 5) };
+    for n in [1, 2, 300] {
+        region.grow(n * page_size() - 1).expect("room");
+        assert_eq!(region.len(), n * page_size());
+    }
+    region.grow(0).expect("not an error");
+    // SAFETY: inside.
+    unsafe {
+        assert_eq!(peek(&region, 5), 7);
+        assert_eq!(peek(&region, region.len() - 1), 0);
+    }
+    let was = (region.base(), region.len());
+    assert!(region.grow(isize::MAX as usize).is_err());
+    assert_eq!((region.base(), region.len()), was);
+}

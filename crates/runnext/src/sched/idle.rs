@@ -23,6 +23,10 @@ pub(super) struct Idle {
     ps: *const P,
     ms: *const M,
     pub(super) ms_len: usize,
+    /// The M in the seat (`seat`), idle but not on the list, unless somebody has taken it.
+    polling: *const M,
+    /// Somebody is in the seat, or was taken and has not left it yet.
+    seated: bool,
 }
 
 // SAFETY: the lists link Ps and Ms that live as long as the runtime; the lock around `Idle` serialises.
@@ -34,6 +38,8 @@ impl Idle {
             ps: ptr::null(),
             ms: ptr::null(),
             ms_len: 0,
+            polling: ptr::null(),
+            seated: false,
         }
     }
 
@@ -75,12 +81,38 @@ impl Idle {
         self.ms_len += 1;
     }
 
+    /// An idle M; the one in the seat if there is no other. The caller hands it a P, or null.
     pub(super) fn pop_m(&mut self) -> Option<&'static M> {
         // SAFETY: on the list, so alive.
-        let m = unsafe { self.ms.as_ref()? };
+        let Some(m) = (unsafe { self.ms.as_ref() }) else {
+            // SAFETY: in the seat, so alive.
+            return unsafe { std::mem::replace(&mut self.polling, ptr::null()).as_ref() };
+        };
         self.ms = m.next_idle.get();
         self.ms_len -= 1;
         Some(m)
+    }
+
+    /// Takes the seat, if it is free.
+    pub(super) fn sit_down(&mut self, m: &M) -> bool {
+        if self.seated {
+            return false;
+        }
+        self.seated = true;
+        self.polling = m;
+        m.polling.set(true);
+        true
+    }
+
+    /// Leaves the seat. False: somebody has taken the M from there, and has a P for it.
+    pub(super) fn stand_up(&mut self, m: &M) -> bool {
+        self.seated = false;
+        if !ptr::eq(self.polling, m) {
+            return false;
+        }
+        self.polling = ptr::null();
+        m.polling.set(false);
+        true
     }
 }
 
@@ -169,7 +201,7 @@ impl Shared {
         }
         self.idle_p(p);
         fence(SeqCst); // as an idler: look once more
-        if self.any_work() {
+        if self.any_work() || self.seat.is_unwatched() {
             self.wake_one();
         }
     }
@@ -206,7 +238,7 @@ impl Shared {
             old
         };
         fence(SeqCst);
-        if self.any_work() {
+        if self.any_work() || self.seat.is_unwatched() {
             self.wake_one();
         }
         if n < old {

@@ -12,7 +12,7 @@
 //! # Files
 //! `call` what every runtime call does first and last; park, wake, yield · `wait` who waits, thread or
 //! goroutine · `spawn` birth and end of a goroutine · `worker` the loop of an M · `idle` idle Ps and Ms,
-//! searching, waking one · `monitor` the thread without a P.
+//! searching, waking one · `timers` waits with deadlines · `seat` the M in the poller · `monitor` the thread without a P.
 //!
 //! # Nothing runnable is ever stranded
 //! *Submitter*: 1 queue the goroutine  2 full fence  3 if some P is idle and nobody searches, start a searcher.
@@ -31,10 +31,13 @@ pub(crate) mod call;
 mod idle;
 mod monitor;
 pub(crate) mod preempt;
+mod seat;
 pub(crate) mod spawn;
+pub(crate) mod timers;
 pub(crate) mod wait;
 mod worker;
 
+use std::io;
 use std::ptr::{self, NonNull};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU64, AtomicUsize, Ordering::*};
@@ -85,6 +88,7 @@ pub(crate) struct Shared {
     global_len: AtomicUsize,
     urgent_len: AtomicUsize,
     idle: Lock<idle::Idle>,
+    seat: seat::Seat,
     idle_ps: AtomicUsize,
     spinning: AtomicUsize,
     /// Somebody wanted to start a searcher and found no idle P: the next M that runs dry must search.
@@ -100,7 +104,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(config: Config) -> Shared {
+    pub(crate) fn new(config: Config) -> io::Result<Shared> {
         let procs = config.procs;
         let shared = Shared {
             slab: Slab::new(),
@@ -118,6 +122,7 @@ impl Shared {
             global_len: AtomicUsize::new(0),
             urgent_len: AtomicUsize::new(0),
             idle: Lock::new(idle::Idle::new()),
+            seat: seat::Seat::new()?,
             idle_ps: AtomicUsize::new(0),
             spinning: AtomicUsize::new(0),
             need_spinning: AtomicBool::new(false),
@@ -128,7 +133,7 @@ impl Shared {
             config,
         };
         shared.set_procs(procs);
-        shared
+        Ok(shared)
     }
 
     #[inline]

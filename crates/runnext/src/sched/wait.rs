@@ -89,7 +89,7 @@ impl Waiter {
     /// Draws a ticket for the next wait. By the waiter itself.
     pub(crate) fn draw(self) -> Ticket {
         let word = self.claim_word();
-        let turn = (word.load(Relaxed) | 1).wrapping_add(1);
+        let turn = (word.load(Relaxed) | OUTCOME).wrapping_add(1);
         word.store(turn, Release);
         Ticket { waiter: self, turn }
     }
@@ -99,17 +99,39 @@ impl Waiter {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ticket {
     pub(crate) waiter: Waiter,
-    /// Even; the claim word holds it while unclaimed and it plus one afterwards.
+    /// A multiple of four; the claim word holds it while unclaimed, and it plus an outcome afterwards.
     turn: u32,
 }
 
+/// How a wait ended: somebody claimed it, or its deadline came.
+const CLAIMED: u32 = 1;
+const EXPIRED: u32 = 2;
+const OUTCOME: u32 = 3;
+
 impl Ticket {
     /// True for exactly one caller per ticket, who then must wake the waiter (or is the waiter).
+    #[inline]
     pub(crate) fn claim(self) -> bool {
+        self.settle(CLAIMED)
+    }
+
+    /// As [`claim`](Self::claim), in the name of the deadline.
+    #[inline]
+    pub(super) fn expire(self) -> bool {
+        self.settle(EXPIRED)
+    }
+
+    #[inline]
+    fn settle(self, outcome: u32) -> bool {
         self.waiter
             .claim_word()
-            .compare_exchange(self.turn, self.turn + 1, AcqRel, Relaxed)
+            .compare_exchange(self.turn, self.turn + outcome, AcqRel, Relaxed)
             .is_ok()
+    }
+
+    /// Whether the deadline was what ended the wait. By the waiter, before it draws another ticket.
+    pub(crate) fn is_expired(self) -> bool {
+        self.waiter.claim_word().load(Relaxed) == self.turn + EXPIRED
     }
 
     /// Whether the claim is still open. A moment's view.
@@ -174,6 +196,16 @@ impl Parker {
         while self.word.swap(0, Acquire) == 0 {
             futex::wait(&self.word, 0);
         }
+    }
+
+    /// As `park`, until the deadline at most. False: it has passed, and nobody woke us.
+    pub(super) fn park_until(&self, deadline_ns: u64) -> bool {
+        while self.word.swap(0, Acquire) == 0 {
+            if !futex::wait_until(&self.word, 0, deadline_ns) {
+                return self.word.swap(0, Acquire) != 0;
+            }
+        }
+        true
     }
 
     pub(super) fn unpark(&self) {

@@ -12,7 +12,7 @@ use runnext_core::next::{self, Pick};
 use runnext_sys::{clock, cpu};
 
 use super::call::take_p;
-use super::{Shared, spawn};
+use super::{Shared, seat, spawn};
 use crate::g::{self, G, Switch};
 use crate::m::M;
 use crate::p::{P, bump};
@@ -69,6 +69,9 @@ fn find_runnable(m: &'static M) -> Option<&'static G> {
             }
             continue;
         }
+        if shared.seat.any_timers() {
+            shared.run_own_timers(p);
+        }
         let pick = next::pick(&p.view(shared.has_urgent(), shared.global_len(), shared.procs()));
         let found = match pick {
             Pick::Search => match search(m, p) {
@@ -82,6 +85,7 @@ fn find_runnable(m: &'static M) -> Option<&'static G> {
             if m.spinning.get() {
                 stop_spinning(m);
             }
+            shared.watch_timers();
             // SAFETY: queued, so alive.
             return Some(unsafe { g.as_ref() });
         }
@@ -185,6 +189,10 @@ fn steal(shared: &Shared, p: &P) -> Found {
         let roll = unsafe { p.own() }.dice.u32();
         for id in order.start(roll) {
             let Some(victim) = shared.p(id) else { continue };
+            if pass == PASSES && shared.steal_timers(p, victim) {
+                // SAFETY: the caller owns p.
+                return unsafe { p.runq.take_next().or_else(|| p.runq.pop()) };
+            }
             if ptr::eq(victim, p) || victim.idle.load(Relaxed) {
                 continue;
             }
@@ -236,11 +244,11 @@ fn give_up_p(m: &'static M, p: &P) -> bool {
             return true;
         }
     }
-    sleep(m)
+    seat::rest(m)
 }
 
 /// Sleeps as an idle M until it is handed a P. False: the runtime has stopped.
-fn sleep(m: &M) -> bool {
+pub(super) fn sleep(m: &M) -> bool {
     {
         let mut idle = m.shared().idle.lock();
         if m.shared().stopped.load(Relaxed) {

@@ -1,0 +1,249 @@
+//! `Instant`: a moment, in nanoseconds of the runtime's clock.
+//!
+//! Our own type, so that deadlines go to heaps and futexes as one number, "never" has a value, and the clock can be
+//! another one than the system's. Public as [`time::Instant`](crate::time::Instant); it lives here because channels and
+//! locks, which have deadlines, come before `time`.
+
+use std::fmt;
+use std::ops::{Add, AddAssign, Sub, SubAssign};
+use std::time::Duration;
+
+use runnext_core::timers::{NEVER, deadline};
+use runnext_sys::clock;
+
+/// A moment of the runtime's monotonic clock, with nanosecond precision.
+///
+/// Like [`std::time::Instant`], but arithmetic never panics: what lies beyond the end of the clock is *never*, a moment that
+/// no clock reaches, and what lies before its beginning is its beginning.
+///
+/// # Example
+/// ```
+/// use runnext::time::{self, Instant};
+/// use std::time::Duration;
+///
+/// let start = Instant::now();
+/// time::sleep_until(start + Duration::from_millis(2));
+/// assert!(start.elapsed() >= Duration::from_millis(2));
+/// assert!(Instant::now() < start + Duration::MAX);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Instant(u64);
+
+impl Instant {
+    /// This moment.
+    #[inline]
+    pub fn now() -> Instant {
+        Instant(clock::now_ns())
+    }
+
+    /// `d` from now; never, if that is out of range.
+    #[inline]
+    pub(crate) fn after(d: Duration) -> Instant {
+        Instant(deadline(clock::now_ns(), d))
+    }
+
+    #[inline]
+    pub(crate) fn from_ns(ns: u64) -> Instant {
+        Instant(ns)
+    }
+
+    /// What the clock shows then, in ns; NEVER for never.
+    #[inline]
+    pub(crate) fn as_ns(self) -> u64 {
+        self.0
+    }
+
+    /// How much later this is than `earlier`; zero if it is not later.
+    #[inline]
+    pub fn duration_since(&self, earlier: Instant) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+
+    /// As [`duration_since`](Self::duration_since); the name std has for it.
+    #[inline]
+    pub fn saturating_duration_since(&self, earlier: Instant) -> Duration {
+        self.duration_since(earlier)
+    }
+
+    /// How much later this is than `earlier`; `None` if it is earlier.
+    #[inline]
+    pub fn checked_duration_since(&self, earlier: Instant) -> Option<Duration> {
+        self.0.checked_sub(earlier.0).map(Duration::from_nanos)
+    }
+
+    /// How long ago this is; zero if it is yet to come.
+    #[inline]
+    pub fn elapsed(&self) -> Duration {
+        Instant::now().duration_since(*self)
+    }
+
+    /// `self + d`, or `None` if that is out of range.
+    #[inline]
+    pub fn checked_add(&self, d: Duration) -> Option<Instant> {
+        Some(*self + d).filter(|sum| sum.0 != NEVER)
+    }
+
+    /// `self - d`, or `None` if that is before the clock's beginning.
+    #[inline]
+    pub fn checked_sub(&self, d: Duration) -> Option<Instant> {
+        let ns = u64::try_from(d.as_nanos()).ok()?;
+        self.0.checked_sub(ns).map(Instant)
+    }
+
+    /// `self + d`; never, if that is out of range. What `+` does.
+    #[inline]
+    pub fn saturating_add(&self, d: Duration) -> Instant {
+        Instant(deadline(self.0, d))
+    }
+
+    /// `self - d`; the clock's beginning, if that is out of range. What `-` does.
+    #[inline]
+    pub fn saturating_sub(&self, d: Duration) -> Instant {
+        self.checked_sub(d).unwrap_or(Instant(0))
+    }
+
+    /// The same moment for the standard library. *Never* becomes one centuries away.
+    ///
+    /// # Example
+    /// ```
+    /// let here = runnext::time::Instant::now();
+    /// let there = here.into_std();
+    /// assert_eq!(runnext::time::Instant::from(there).duration_since(here).as_millis(), 0);
+    /// ```
+    pub fn into_std(self) -> std::time::Instant {
+        let (now, std_now) = (Instant::now(), std_now());
+        match self.checked_duration_since(now) {
+            Some(ahead) => std_now + ahead,
+            None => {
+                let ago = now.duration_since(self);
+                std_now.checked_sub(ago).unwrap_or(std_now)
+            }
+        }
+    }
+}
+
+#[allow(
+    clippy::disallowed_methods,
+    reason = "converting needs the other clock"
+)]
+fn std_now() -> std::time::Instant {
+    std::time::Instant::now()
+}
+
+impl From<Instant> for std::time::Instant {
+    fn from(here: Instant) -> std::time::Instant {
+        here.into_std()
+    }
+}
+
+impl From<std::time::Instant> for Instant {
+    fn from(there: std::time::Instant) -> Instant {
+        let (now, std_now) = (Instant::now(), std_now());
+        match there.checked_duration_since(std_now) {
+            Some(ahead) => now + ahead,
+            None => now - std_now.duration_since(there),
+        }
+    }
+}
+
+impl Add<Duration> for Instant {
+    type Output = Instant;
+
+    #[inline]
+    fn add(self, d: Duration) -> Instant {
+        self.saturating_add(d)
+    }
+}
+
+impl AddAssign<Duration> for Instant {
+    #[inline]
+    fn add_assign(&mut self, d: Duration) {
+        *self = *self + d;
+    }
+}
+
+impl Sub<Duration> for Instant {
+    type Output = Instant;
+
+    #[inline]
+    fn sub(self, d: Duration) -> Instant {
+        self.saturating_sub(d)
+    }
+}
+
+impl SubAssign<Duration> for Instant {
+    #[inline]
+    fn sub_assign(&mut self, d: Duration) {
+        *self = *self - d;
+    }
+}
+
+impl Sub<Instant> for Instant {
+    type Output = Duration;
+
+    #[inline]
+    fn sub(self, earlier: Instant) -> Duration {
+        self.duration_since(earlier)
+    }
+}
+
+impl fmt::Debug for Instant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            NEVER => f.write_str("Instant(never)"),
+            ns => f
+                .debug_tuple("Instant")
+                .field(&Duration::from_nanos(ns))
+                .finish(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn arithmetic_saturates() {
+        let t = Instant::from_ns(5_000_000_000);
+        assert_eq!((t + S).as_ns(), 6_000_000_000);
+        assert_eq!((t - S).as_ns(), 4_000_000_000);
+        assert_eq!((t + S) - t, S);
+        assert_eq!(t - (t + S), Duration::ZERO);
+        assert_eq!((t + Duration::MAX).as_ns(), NEVER);
+        assert_eq!((t - Duration::MAX).as_ns(), 0);
+        assert_eq!((t + S).checked_duration_since(t), Some(S));
+        assert_eq!(t.checked_duration_since(t + S), None);
+        assert_eq!(t.checked_add(S), Some(t + S));
+        assert_eq!(t.checked_add(Duration::MAX), None);
+        assert_eq!(t.checked_sub(6 * S), None);
+        assert_eq!(t.checked_sub(Duration::MAX), None);
+        let mut u = t;
+        u += S;
+        u -= 2 * S;
+        assert_eq!(u, t - S);
+        let never = t + Duration::MAX;
+        assert!(never > t && never + S == never && never.elapsed() == Duration::ZERO);
+    }
+
+    #[test]
+    fn std_and_back() {
+        let now = Instant::now();
+        for t in [now, now + S, now - Duration::from_millis(1), now + 1000 * S] {
+            let back = Instant::from(t.into_std());
+            let off = back.duration_since(t).max(t.duration_since(back));
+            assert!(off < S, "{off:?} between the two clocks"); // they are read one after the other
+        }
+        let _ = (now + Duration::MAX).into_std();
+        let _ = Instant::from_ns(0).into_std();
+    }
+
+    #[test]
+    fn shows_seconds() {
+        let t = Instant::from_ns(1_500_000_000);
+        assert_eq!(format!("{t:?}"), "Instant(1.5s)");
+        assert_eq!(format!("{:?}", t + Duration::MAX), "Instant(never)");
+    }
+}

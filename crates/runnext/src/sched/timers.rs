@@ -1,0 +1,390 @@
+//! Timers: per-P heaps of waits that end at a deadline.
+//!
+//! # Why this shape
+//! An entry is a [`Ticket`]: the right to end one wait. At its deadline whoever runs the heap claims the ticket and
+//! wakes the waiter; if the wait ended otherwise the claim fails, and nothing else happens. So an entry needs no
+//! state of its own, cancelling writes nothing to it, and a stale one is harmless. Everything richer (a ticker, a
+//! context's deadline) is made above from waits with deadlines. Rejected: callbacks in entries (user code in RT), and
+//! removing entries on cancel (a lock on another P's heap and a search in it, for what is mostly short-lived).
+//!
+//! # Words
+//! *due*: the deadline has come. *dead*: the ticket is claimed, the entry not yet removed. `next` is the heap's earliest key,
+//! or NEVER; it is written under the heap's lock and read by anybody.
+//!
+//! # Who runs a heap
+//! | who                                       | when                                                         |
+//! |-------------------------------------------|--------------------------------------------------------------|
+//! | the P's owner                             | before each dispatch, if the heap has entries                |
+//! | any P's owner                             | every 64th dispatch, all heaps: their owners may be busy, or |
+//! |                                           | the P retired                                                |
+//! | a thief, on its last pass                 | all heaps of Ps in use                                       |
+//! | the M in the poller (`seat`)              | some P is idle: it wakes at the earliest deadline of all     |
+//! | the monitor                               | no P is idle and the owners run something long               |
+//!
+//! A P that is idle or retired keeps its heap.
+//!
+//! # Invariants
+//! I1  `next` is not after the deadline of any live entry, whenever the heap's lock is free.
+//! I2  A goroutine that was claimed is woken exactly once, by the claimer, with no lock held.
+//! I3  Entries fire in the order of their deadlines, those with the same one in the order they were armed (per heap).
+//!
+//! # Context
+//! Everything here is in RT, or on a thread that has no P at all. Nothing allocates (`store`) and no user code runs.
+//! The heap's lock is a leaf.
+//!
+//! Tests: `tests/time.rs`, `tests/time_stress.rs`. Tunables, all guesses: BATCH, long enough to pay for the lock, short
+//! enough not to keep others from it; SLACK keeps small heaps from being purged all the time; HELP_EVERY.
+
+mod store;
+
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*, fence};
+
+pub(crate) use runnext_core::timers::NEVER;
+use runnext_core::timers::{Entry, Node, TimerHeap};
+use runnext_sys::clock;
+
+use super::Shared;
+use super::call::Call;
+use super::wait::{Ticket, Waiter, Who};
+use crate::fatal::fatal;
+use crate::g::{self, G, WaitReason};
+use crate::lock::Lock;
+use crate::p::P;
+use store::Mapped;
+
+/// Waiters taken from a heap at one go.
+const BATCH: usize = 32;
+/// How often, in dispatches, a P's owner looks at the heaps of others.
+const HELP_EVERY: u32 = 64;
+/// Dead entries that are not worth a purge.
+const SLACK: usize = 32;
+
+/// A wait that ends at the deadline it is sorted by.
+struct Sleeper(Ticket);
+
+impl Entry for Sleeper {
+    #[inline]
+    fn is_dead(&self) -> bool {
+        !self.0.is_open()
+    }
+}
+
+type Heap = TimerHeap<Sleeper, Mapped<Node<Sleeper>>>;
+
+/// The timers of one P.
+pub(crate) struct Timers {
+    next: AtomicU64,
+    len: AtomicUsize,
+    /// Cancelled since the last purge, whether or not they have left by themselves.
+    dead: AtomicUsize,
+    heap: Lock<Heap>,
+}
+
+/// Which heap an entry is in. The entry itself is found by its ticket.
+#[derive(Clone, Copy)]
+#[must_use = "an entry whose wait ended otherwise is disarmed, or it stays until its deadline"]
+pub(crate) struct TimerKey(&'static Timers);
+
+impl Timers {
+    pub(crate) const fn new() -> Timers {
+        Timers {
+            next: AtomicU64::new(NEVER),
+            len: AtomicUsize::new(0),
+            dead: AtomicUsize::new(0),
+            heap: Lock::new(TimerHeap::with_store(Mapped::new())),
+        }
+    }
+
+    /// The earliest key; NEVER if there is none. May belong to a dead entry.
+    #[inline]
+    pub(super) fn next(&self) -> u64 {
+        self.next.load(Relaxed)
+    }
+
+    /// Brings `next` and `len` up to date. With the heap's lock held.
+    #[inline]
+    fn publish(&self, heap: &mut Heap, shared: &Shared) -> u64 {
+        let next = heap.next_deadline().unwrap_or(NEVER);
+        self.len.store(heap.len(), Relaxed);
+        self.set_next(next, shared);
+        next
+    }
+
+    #[inline]
+    fn set_next(&self, next: u64, shared: &Shared) {
+        let before = self.next.load(Relaxed);
+        if before != next {
+            self.next.store(next, Relaxed);
+            match (before, next) {
+                (NEVER, _) => shared.seat.heap_filled(),
+                (_, NEVER) => shared.seat.heap_emptied(),
+                _ => {}
+            }
+        }
+    }
+
+    /// Adds an entry. True: it is the earliest of this heap.
+    fn insert(&self, when: u64, ticket: Ticket, shared: &Shared) -> bool {
+        let mut heap = self.heap.lock();
+        let first = heap.insert(when, Sleeper(ticket));
+        self.len.store(heap.len(), Relaxed);
+        if first {
+            self.set_next(when, shared);
+        }
+        first
+    }
+
+    /// The earliest deadline that is in force: dead entries in front of it leave.
+    fn settle(&self, shared: &Shared) -> u64 {
+        if self.next() == NEVER {
+            return NEVER;
+        }
+        let mut heap = self.heap.lock();
+        self.publish(&mut heap, shared)
+    }
+
+    #[cold]
+    fn purge(&self, shared: &Shared) {
+        let mut heap = self.heap.lock();
+        self.dead.store(0, Relaxed);
+        heap.purge();
+        self.publish(&mut heap, shared);
+    }
+
+    /// Claims what is due, up to `most`.
+    fn take_due(&self, now: u64, most: usize, shared: &Shared) -> Batch {
+        let mut batch = Batch::new();
+        let mut heap = self.heap.lock();
+        while batch.len < most.clamp(1, BATCH)
+            && let Some((_, Sleeper(ticket))) = heap.pop_due(now)
+        {
+            if ticket.expire() {
+                batch.push(ticket.waiter);
+            }
+        }
+        self.publish(&mut heap, shared);
+        batch
+    }
+}
+
+/// Waiters that were claimed and must be woken (I2).
+struct Batch {
+    waiters: [MaybeUninit<Waiter>; BATCH],
+    len: usize,
+}
+
+impl Batch {
+    fn new() -> Batch {
+        Batch {
+            waiters: [const { MaybeUninit::uninit() }; BATCH],
+            len: 0,
+        }
+    }
+
+    fn push(&mut self, waiter: Waiter) {
+        self.waiters[self.len].write(waiter);
+        self.len += 1;
+    }
+
+    fn iter(&self) -> impl Iterator<Item = Waiter> + '_ {
+        // SAFETY: `push` has written the first `len`.
+        self.waiters[..self.len]
+            .iter()
+            .map(|waiter| unsafe { waiter.assume_init() })
+    }
+}
+
+/// The waker's half of the park protocol (`g`, "Protocol"). True: the goroutine is runnable now and must be queued.
+fn make_runnable(g: &G) -> bool {
+    let mut state = g.state.load(Relaxed);
+    loop {
+        let next = match state {
+            g::WAITING => g::RUNNABLE,
+            g::RUNNING => g::NOTIFIED,
+            other => fatal(format_args!("goroutine {} due in state {other}", g.id())),
+        };
+        match g.state.compare_exchange_weak(state, next, AcqRel, Relaxed) {
+            Ok(g::WAITING) => return true,
+            Ok(_) => return false,
+            Err(now) => state = now,
+        }
+    }
+}
+
+impl Shared {
+    /// The earliest deadline of all Ps' timers, in the terms of `clock::now_ns`; NEVER if there is none.
+    ///
+    /// For whoever sleeps until then: the M in the poller, and, when no P is idle, the monitor.
+    pub(crate) fn next_timer_ns(&self) -> u64 {
+        if !self.seat.any_timers() {
+            return NEVER;
+        }
+        let settled = self.all_ps().map(|p| p.timers.settle(self));
+        settled.min().unwrap_or(NEVER)
+    }
+
+    /// As [`next_timer_ns`](Self::next_timer_ns), without locks: perhaps that of a dead entry, never later than it.
+    pub(super) fn next_timer_hint(&self) -> u64 {
+        let hints = self.all_ps().map(|p| p.timers.next());
+        hints.min().unwrap_or(NEVER)
+    }
+
+    /// Wakes whoever is due in `timers`, onto `p`, which the caller owns. True if anybody was.
+    ///
+    /// Not more at once than `p`'s queue takes without spilling: who is due and stays in the heap can still be had by
+    /// thieves, in order. The first may use `runnext`, as after any wake-up, unless some of an earlier burst still wait in
+    /// the queue: it would overtake them (I3).
+    fn run_due_on(&self, p: &P, timers: &Timers, now: u64) -> bool {
+        if timers.next() > now {
+            return false;
+        }
+        let queued = p.runq.len();
+        let tick = p.tick.load(Relaxed);
+        let in_burst = (tick.wrapping_sub(p.timer_burst.get()) as i32) < 0;
+        let batch = timers.take_due(now, (BATCH * 4).saturating_sub(queued), self);
+        let mut woken = 0;
+        for waiter in batch.iter() {
+            let Who::Goroutine(g) = waiter.who() else {
+                unreachable!("a plain thread keeps its own time")
+            };
+            // SAFETY: claimed, so it waits for us to wake it.
+            let g = unsafe { g.as_ref() };
+            if make_runnable(g) {
+                if woken == 0 && !in_burst {
+                    self.put_local(p, g);
+                } else {
+                    self.put_tail(p, g);
+                }
+                woken += 1;
+            }
+        }
+        match woken {
+            0 => {}
+            1 if !in_burst => p.timer_burst.set(tick.wrapping_add(1)),
+            _ => p
+                .timer_burst
+                .set(tick.wrapping_add((queued + woken) as u32)),
+        }
+        if woken > 1 || (woken == 1 && queued > 0) {
+            // (A single one is run right here.)
+            self.wake_one();
+        }
+        batch.len > 0
+    }
+
+    /// The owner's turn, before each dispatch, if there are timers at all.
+    pub(super) fn run_own_timers(&self, p: &P) {
+        if p.timers.next() != NEVER {
+            self.run_due_on(p, &p.timers, clock::now_ns());
+        }
+        if p.tick.load(Relaxed).is_multiple_of(HELP_EVERY) {
+            self.run_all_timers(p, clock::now_ns());
+        }
+    }
+
+    /// A thief's last resort: what is due on `victim` goes to `p`, which it owns. True: the first of them is its next.
+    pub(super) fn steal_timers(&self, p: &P, victim: &P) -> bool {
+        victim.timers.next() != NEVER && self.run_due_on(p, &victim.timers, clock::now_ns())
+    }
+
+    /// Wakes whoever is due on any P, onto `p`, which the caller owns. True if anybody was.
+    pub(super) fn run_all_timers(&self, p: &P, now: u64) -> bool {
+        let mut any = false;
+        for victim in self.all_ps() {
+            any |= self.run_due_on(p, &victim.timers, now);
+        }
+        any
+    }
+
+    /// Wakes whoever is due on any P, onto the global queue. For the monitor, which has no P, when no P is idle and those
+    /// that own them do not come to it. True if anybody was.
+    pub(crate) fn run_due_timers_from_monitor(&self, now: u64) -> bool {
+        let mut any = false;
+        for victim in self.all_ps() {
+            while victim.timers.next() <= now {
+                let batch = victim.timers.take_due(now, BATCH, self);
+                for waiter in batch.iter() {
+                    let Who::Goroutine(g) = waiter.who() else {
+                        unreachable!("a plain thread keeps its own time")
+                    };
+                    // SAFETY: claimed, so it waits for us to wake it.
+                    if make_runnable(unsafe { g.as_ref() }) {
+                        // SAFETY: runnable, and in no queue: we made it so.
+                        unsafe { self.push_global(g) };
+                    }
+                }
+                any |= batch.len > 0;
+            }
+        }
+        if any {
+            self.wake_one();
+        }
+        any
+    }
+}
+
+/// At `deadline_ns`, unless somebody was faster: claims `ticket` and wakes its waiter, the calling goroutine, which is about
+/// to park.
+pub(crate) fn arm(call: &Call, ticket: Ticket, deadline_ns: u64) -> TimerKey {
+    let Some(m) = call.m() else {
+        unreachable!("a plain thread keeps its own time")
+    };
+    let shared = m.shared_static();
+    let p: &'static P = m.p();
+    let timers = &p.timers;
+    if timers.insert(deadline_ns, ticket, shared) {
+        fence(SeqCst); // pairs with the one in `seat::wait`
+        // Nobody polls: whoever dispatches next on this P sees to it that somebody does (`seat`).
+        shared.seat.told_earlier(deadline_ns);
+    }
+    TimerKey(timers)
+}
+
+/// The wait ended otherwise: the entry is dead.
+pub(crate) fn disarm(call: &Call, key: TimerKey) {
+    let TimerKey(timers) = key;
+    let dead = timers.dead.fetch_add(1, Relaxed) + 1;
+    if dead > SLACK + timers.len.load(Relaxed) / 4
+        && let Some(m) = call.m()
+    {
+        timers.purge(m.shared());
+    }
+}
+
+/// Waits until somebody claims `ticket` and wakes the caller, whose it is, or until the deadline. False: the deadline
+/// has come first.
+///
+/// As with [`Call::park`]: the ticket is published, and no lock held. NEVER is no deadline.
+pub(crate) fn park_until(
+    call: &mut Call,
+    ticket: Ticket,
+    deadline_ns: u64,
+    reason: WaitReason,
+) -> bool {
+    match ticket.waiter.who() {
+        Who::Thread(parker) => {
+            if parker.park_until(deadline_ns) {
+                return true;
+            }
+            if ticket.expire() {
+                return false;
+            }
+            parker.park(); // somebody was faster, and its wake-up is on the way
+            true
+        }
+        Who::Goroutine(_) if deadline_ns == NEVER => {
+            call.park(reason);
+            true
+        }
+        Who::Goroutine(_) => {
+            let key = arm(call, ticket, deadline_ns);
+            call.park(reason);
+            let expired = ticket.is_expired();
+            if !expired {
+                disarm(call, key);
+            }
+            !expired
+        }
+    }
+}
