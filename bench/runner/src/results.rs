@@ -145,7 +145,9 @@ fn cell(metric: &Metric, outcomes: &[Outcome]) -> Cell {
 }
 
 fn best(better: Better, cells: &[(&'static str, Cell)]) -> Option<(&'static str, f64)> {
-    let rivals = cells.iter().filter(|(label, _)| *label != "runnext");
+    let rivals = cells
+        .iter()
+        .filter(|(label, _)| !label.starts_with("runnext"));
     let values = rivals.filter_map(|(label, cell)| Some((*label, cell.median()?)));
     match better {
         Better::Lower => values.min_by(|a, b| a.1.total_cmp(&b.1)),

@@ -1,11 +1,13 @@
 //! Yield, spawn, skynet, memory, wake-up, yield latency, idleness: what needs nothing but goroutines.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use harness::{Args, Report, now_ns, spin_for, usage};
-use runnext::{Runtime, go};
+use harness::{Args, Report, memory_bytes, now_ns, spin_for, usage};
+use runnext::{Runtime, blocking, go};
+
+use crate::rest;
 
 pub fn yield_now(args: &Args, rt: &Runtime) {
     let (tasks, yields) = (
@@ -88,15 +90,12 @@ pub fn skynet(args: &Args, rt: &Runtime) {
         .print();
 }
 
-/// Each goroutine waits in `join` for the one before it, and the first for a message of another kind.
-#[cfg(not(feature = "comm"))]
+/// Goroutines that own nothing but their stack: each waits in `join` for the one before it, and the first for a
+/// plain channel of std. (`via=chan` gives each a channel of its own to wait on.)
 pub fn memory(args: &Args, rt: &Runtime) {
-    use runnext::blocking;
-    use std::sync::atomic::AtomicUsize;
-
     let n = args.get("n", 100_000_usize);
     rt.run(|| {
-        let before = harness::memory_bytes();
+        let before = memory_bytes();
         let parked = Arc::new(AtomicUsize::new(0));
         let (release, gate) = std::sync::mpsc::channel::<()>();
         let begin = Instant::now();
@@ -109,11 +108,11 @@ pub fn memory(args: &Args, rt: &Runtime) {
             });
         }
         while parked.load(Ordering::Relaxed) < n {
-            blocking(|| std::thread::sleep(Duration::from_micros(100)));
+            rest(Duration::from_micros(100));
         }
         let park_ms = begin.elapsed().as_secs_f64() * 1e3;
-        blocking(|| std::thread::sleep(Duration::from_millis(200)));
-        let bytes = harness::memory_bytes().saturating_sub(before) as f64 / n as f64;
+        rest(Duration::from_millis(200));
+        let bytes = memory_bytes().saturating_sub(before) as f64 / n as f64;
         let begin = Instant::now();
         release.send(()).expect("the gate waits");
         last.join().expect("no panic");

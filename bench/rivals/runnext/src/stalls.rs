@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 use harness::{Args, Block, Gaps, Load, Report, Tail, Ticks, percentile, stir, work};
 use runnext::{Runtime, blocking, go};
 
+use crate::rest;
+
 const MS: Duration = Duration::from_millis(1);
 
 /// Any scenario of this file.
@@ -22,14 +24,6 @@ pub fn run(args: &Args, rt: &Runtime) {
         "tail" => tail(args, rt),
         other => harness::unsupported(other),
     }
-}
-
-/// Sleeps as a goroutine does: by the runtime's timers, or before there are any by giving the P away.
-fn rest(span: Duration) {
-    #[cfg(feature = "comm")]
-    runnext::time::sleep(span);
-    #[cfg(not(feature = "comm"))]
-    blocking(|| std::thread::sleep(span));
 }
 
 fn start_ticks(args: &Args, rt: &Runtime) -> Arc<Ticks> {
