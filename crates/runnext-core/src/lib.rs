@@ -13,12 +13,15 @@
 //! | [`rng`]    | the dice behind every scheduling choice, seeded             | no; one per P             |
 //! | [`timers`] | a heap of deadlines with lazy cancellation                  | no; the caller locks      |
 //! | [`waitlist`] | who waits for a channel or a lock, in order                | no; the caller locks      |
+//! | [`mutex_state`] | the word of a mutex and the rules for changing it       | by any number of lockers  |
 //! | [`shim`]   | std's atomics, or loom's under `--cfg loom`                 |                           |
 //!
 //! Tests: `cargo test -p runnext-core`, and the loom models with
 //! `RUSTFLAGS="--cfg loom" cargo test -p runnext-core --release --lib loom`.
 
 pub mod list;
+#[cfg_attr(not(loom), forbid(unsafe_code))] // its models read a loom cell
+pub mod mutex_state;
 pub mod next;
 #[forbid(unsafe_code)]
 pub mod rng;
