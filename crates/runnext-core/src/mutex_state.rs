@@ -77,16 +77,13 @@ const WAITER: u32 = 1 << 3;
 /// How long a waiter competes before it asks for its turn.
 pub const STARVING_NS: u64 = 1_000_000;
 
-/// What the rules need from their surroundings: a place to wait, a clock, advice on spinning.
+/// What a locker needs from its surroundings: a place to wait, a clock, advice on spinning.
 ///
-/// The place holds tokens: [`post`](Self::post) adds one, [`wait`](Self::wait) takes one, first come first served but for those
-/// who ask for the front.
+/// The place holds tokens. Unlockers leave them there ([`MutexState::unlock_slow`]), first come first served but for those who
+/// ask for the front.
 pub trait Gate {
     /// Waits for a token and takes it. `front`: before those who wait already.
     fn wait(&self, front: bool);
-
-    /// Leaves a token. `handover`: with it goes the lock, so its taker should run at once, in the caller's place.
-    fn post(&self, handover: bool);
 
     /// Whether spinning may help: the holder can be running, and the caller keeps nobody from running. `round`
     /// counts the rounds since the locker came or was woken.
@@ -216,22 +213,33 @@ impl MutexState {
         (old != LOCKED).then_some(Contended(old - LOCKED))
     }
 
-    /// Lets a waiter know that the mutex is free, or its own.
-    pub fn unlock_slow(&self, contended: Contended, gate: &impl Gate) {
+    /// Lets a waiter know that the mutex is free, or its own: `post` leaves a token at the gate. With [`Token::Lock`]
+    /// the lock itself goes along, so its taker should run at once, in the caller's place.
+    #[inline]
+    pub fn unlock_slow(&self, contended: Contended, post: impl FnOnce(Token)) {
         // The mode at the moment of the unlock decides, not the present one: a starving mode that others entered and left
         // meanwhile has its own unlocker, and two tokens would be two holders (I1).
         let Contended(mut old) = contended;
         if old & STARVING != 0 {
-            return gate.post(true);
+            return post(Token::Lock);
         }
         while old >= WAITER && old & (LOCKED | WOKEN | STARVING) == 0 {
             let new = (old - WAITER) | WOKEN;
             match self.word.compare_exchange_weak(old, new, Relaxed, Relaxed) {
-                Ok(_) => return gate.post(false),
+                Ok(_) => return post(Token::Wake),
                 Err(now) => old = now,
             }
         }
     }
+}
+
+/// What an unlocker leaves at the gate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Token {
+    /// A wake-up: its taker competes for the lock.
+    Wake,
+    /// The lock.
+    Lock,
 }
 
 /// Evidence that the caller has freed a mutex that others want: the word it left behind.

@@ -281,6 +281,7 @@ impl fmt::Debug for Goroutine {
         f.debug_struct("Goroutine")
             .field("id", &self.id())
             .field("name", &self.name())
+            .field("locks_held", &self.g().locks_held())
             .field("spawned_at", &format_args!("{}", self.spawned_at()))
             .finish()
     }

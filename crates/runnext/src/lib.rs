@@ -20,6 +20,7 @@ mod runtime;
 mod sched;
 mod scope;
 mod stack;
+pub mod sync;
 pub mod time;
 
 pub use goroutine::{

@@ -98,6 +98,16 @@ pub(crate) fn current() -> Option<&'static M> {
     unsafe { CURRENT.get().as_ref() }
 }
 
+/// The calling goroutine; none on a plain thread. For the few functions where a call more is too much.
+///
+/// The caller must be `#[inline(never)]` and use the answer before anything that may switch: inlined into code that
+/// switches, the thread-local's address would outlive the thread it belongs to.
+#[inline(always)]
+pub(crate) fn current_g() -> Option<&'static G> {
+    // SAFETY: as in `current`; a goroutine's header outlives the goroutine, which is the caller.
+    unsafe { (*CURRENT.get().as_ref()?).g.load(Relaxed).as_ref() }
+}
+
 impl M {
     pub(crate) fn new(id: u32, shared: *const Shared) -> M {
         M {

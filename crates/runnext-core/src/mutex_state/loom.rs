@@ -49,11 +49,6 @@ impl Gate for Locker<'_> {
         *count -= 1;
     }
 
-    fn post(&self, _handover: bool) {
-        *self.world.tokens.count.lock().unwrap() += 1;
-        self.world.tokens.more.notify_one();
-    }
-
     fn may_spin(&self, round: u32) -> bool {
         round < self.world.spins
     }
@@ -86,7 +81,7 @@ impl World {
                 self.state.lock_slow(&gate);
             }
             self.count();
-            self.unlock(&gate);
+            self.unlock();
         }
     }
 
@@ -95,9 +90,12 @@ impl World {
         self.data.with_mut(|data| unsafe { *data += 1 });
     }
 
-    fn unlock(&self, gate: &Locker<'_>) {
+    fn unlock(&self) {
         if let Some(left) = self.state.unlock_fast() {
-            self.state.unlock_slow(left, gate);
+            self.state.unlock_slow(left, |_| {
+                *self.tokens.count.lock().unwrap() += 1;
+                self.tokens.more.notify_one();
+            });
         }
     }
 }
@@ -179,17 +177,12 @@ fn try_lock_beside_lockers() {
             let world = world.clone();
             thread::spawn(move || world.work(1, 2))
         };
-        let gate = Locker {
-            world: &world,
-            number: 0,
-            looks: core::cell::Cell::new(0),
-        };
         let mut taken = 2;
         for _ in 0..2 {
             if world.state.try_lock() {
                 world.count();
                 taken += 1;
-                world.unlock(&gate);
+                world.unlock();
             }
         }
         other.join().unwrap();

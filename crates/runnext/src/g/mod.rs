@@ -47,7 +47,9 @@ use std::cell::{Cell, UnsafeCell};
 use std::mem::{self, MaybeUninit};
 use std::panic::Location;
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
+use std::sync::atomic::{
+    AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering::*,
+};
 
 use corosensei::{Coroutine, Yielder};
 use runnext_core::list::Linked;
@@ -196,6 +198,10 @@ pub(crate) struct Cold {
     taken: Cell<bool>,
     /// How much of a CPU hog it has been lately; 0 is light. Written by the M that has it.
     weight: AtomicU8,
+    /// Locks it took less locks it released, modulo 2^16; written by the goroutine alone.
+    locks: AtomicU16,
+    /// Of the locks it took, those that others released for it.
+    locks_elsewhere: AtomicU16,
     payload: UnsafeCell<[MaybeUninit<u64>; INLINE / 8]>,
 }
 
@@ -254,6 +260,8 @@ impl G {
         cold.stack_class.set(birth.stack_class);
         cold.taken.set(false);
         cold.weight.store(0, Relaxed);
+        cold.locks.store(0, Relaxed);
+        cold.locks_elsewhere.store(0, Relaxed);
         cold.life.store(ONCPU | REF, Relaxed);
         self.wired.store(ptr::null_mut(), Relaxed);
         self.yielder.set(ptr::null());
@@ -283,6 +291,33 @@ impl G {
     #[inline]
     pub(crate) fn set_reason(&self, reason: WaitReason) {
         self.cold().reason.set(reason);
+    }
+
+    /// The goroutine itself has taken a lock of `sync`. Two plain instructions: nobody else writes the word.
+    #[inline(always)]
+    pub(crate) fn lock_taken(&self) {
+        let locks = &self.cold().locks;
+        locks.store(locks.load(Relaxed).wrapping_add(1), Relaxed);
+    }
+
+    /// The goroutine itself has released one.
+    #[inline(always)]
+    pub(crate) fn lock_released(&self) {
+        let locks = &self.cold().locks;
+        locks.store(locks.load(Relaxed).wrapping_sub(1), Relaxed);
+    }
+
+    /// Somebody else has released one that this goroutine took: the guard was sent away.
+    pub(crate) fn lock_released_elsewhere(&self) {
+        self.cold().locks_elsewhere.fetch_add(1, Relaxed);
+    }
+
+    /// How many locks of `sync` it holds. A moment's view, good for advice: a guard that was leaked, or left the runtime,
+    /// counts to the end of the goroutine.
+    pub(crate) fn locks_held(&self) -> u16 {
+        let cold = self.cold();
+        let elsewhere = cold.locks_elsewhere.load(Relaxed);
+        cold.locks.load(Relaxed).wrapping_sub(elsewhere)
     }
 
     pub(crate) fn stack_class(&self) -> u8 {

@@ -136,6 +136,18 @@ impl Slab {
         inner.free.len() == inner.carved
     }
 
+    /// Whether a pointer of unknown age is one to a header of this slab, which then may be looked at.
+    pub(crate) fn contains(&self, g: *const G) -> bool {
+        let inner = self.inner.lock();
+        let wanted = g.addr() & !(EXTENT - 1);
+        let mut extent = inner.extents;
+        while !extent.is_null() && extent.addr() != wanted {
+            // SAFETY: extents live as long as the slab.
+            extent = unsafe { (*extent).next };
+        }
+        !extent.is_null()
+    }
+
     /// Calls `f` with every header that was ever handed out. For dumps: headers may be in any state.
     pub(crate) fn for_each(&self, mut f: impl FnMut(&G)) {
         let mut extent = self.inner.lock().extents;

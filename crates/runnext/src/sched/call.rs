@@ -18,6 +18,7 @@
 
 use std::marker::PhantomData;
 use std::ptr;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering::*};
 
 use super::Shared;
@@ -128,6 +129,16 @@ impl Call {
         self.m = m::current(); // R2
         if let Some(m) = self.m {
             m.home.set(home);
+        }
+    }
+
+    /// Lets the one just woken run in the caller's place, if the caller can leave its thread.
+    #[inline]
+    pub(crate) fn make_way(&mut self) {
+        if let Some(m) = self.m
+            && !must_stay(m, current_g(m))
+        {
+            self.yield_now();
         }
     }
 
@@ -361,6 +372,21 @@ pub(crate) fn give_way(m: &'static M) {
         m.leave();
     }
     std::mem::forget(call);
+}
+
+/// Whether waiting for a lock by spinning may pay: its holder can be running elsewhere, and nobody waits for this P. A moment's
+/// view, for callers in user context.
+pub(crate) fn spinning_helps() -> bool {
+    static SEVERAL_CPUS: OnceLock<bool> = OnceLock::new();
+    if !SEVERAL_CPUS.get_or_init(|| runnext_sys::cpu::available() > 1) {
+        return false;
+    }
+    let Some(m) = m::current() else {
+        return true;
+    };
+    // SAFETY: Ps live as long as the runtime; the thief's side of a queue may be read by anybody.
+    let queued = unsafe { m.p_ptr().as_ref() }.is_some_and(P::has_work);
+    !queued && m.shared().others_run()
 }
 
 /// How many Ms have been asked to give way and have not looked yet, in the whole process. A checkpoint reads this one word:

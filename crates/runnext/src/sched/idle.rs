@@ -149,6 +149,11 @@ impl Shared {
         }
     }
 
+    /// Whether some P but the caller's runs goroutines. A moment's view.
+    pub(super) fn others_run(&self) -> bool {
+        self.procs() > self.idle_ps.load(Relaxed) + self.spinning.load(Relaxed) + 1
+    }
+
     /// An idle P, `preferred` if it is one.
     pub(super) fn take_idle_p(&self, preferred: *const P) -> Option<&'static P> {
         if self.idle_ps.load(Relaxed) == 0 {

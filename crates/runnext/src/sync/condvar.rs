@@ -1,0 +1,164 @@
+//! `Condvar`: waiting for something to become true under a [`Mutex`](super::Mutex).
+//!
+//! # Protocol
+//! wait:   1 in one call: queue up, release the mutex, park  2 take the mutex again
+//! notify: 1 take the first, or all, out of the queue  2 wake them
+//!
+//! Queueing up before the release is the ticket: a notification after the release finds the waiter, whether it is parked
+//! yet or not, and one that comes later cannot steal it, for it stands further back. All of step 1 is one runtime call, because a
+//! goroutine that switched between publishing itself and parking would lose its wake-up.
+//!
+//! There are no spurious wake-ups, but what was notified may be false again when the mutex is taken: others were faster. So callers
+//! loop, or use [`Condvar::wait_while`].
+
+use std::fmt;
+
+use super::mutex::MutexGuard;
+use super::queue::{Node, Queue};
+use crate::g::WaitReason;
+use crate::lock::Lock;
+use crate::sched::call::Call;
+
+/// A place to wait until another goroutine says that something under a [`Mutex`](super::Mutex) has changed.
+///
+/// Waiters are notified in the order they came. A condition variable may be used with several mutexes.
+///
+/// # Example
+/// ```
+/// use runnext::sync::{Condvar, Mutex};
+///
+/// #[runnext::main]
+/// fn main() {
+///     let (ready, changed) = (Mutex::new(false), Condvar::new());
+///     runnext::scope(|s| {
+///         s.go(|| {
+///             *ready.lock() = true;
+///             changed.notify_one();
+///         });
+///         let mut guard = ready.lock();
+///         while !*guard {
+///             changed.wait(&mut guard);
+///         }
+///     });
+/// }
+/// ```
+pub struct Condvar {
+    queue: Lock<Queue>,
+}
+
+impl Condvar {
+    /// A condition variable that nobody waits for.
+    ///
+    /// ```
+    /// static CHANGED: runnext::sync::Condvar = runnext::sync::Condvar::new();
+    /// CHANGED.notify_all();
+    /// ```
+    pub const fn new() -> Condvar {
+        Condvar {
+            queue: Lock::new(Queue::new()),
+        }
+    }
+
+    /// Releases the mutex, waits for a notification, and takes the mutex again.
+    ///
+    /// The release and the beginning of the wait are one step: no notification falls between. Check the condition again
+    /// afterwards, in a loop: another goroutine may have been faster.
+    ///
+    /// # Blocks
+    /// The goroutine (on a plain thread, the thread), until it is notified and the mutex is free.
+    ///
+    /// # Example
+    /// See [`Condvar`].
+    pub fn wait<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>) {
+        let mutex = guard.raw();
+        let mut call = Call::enter();
+        let node = Node::new(&call);
+        node.wait_after(&mut call, self.queue.lock(), WaitReason::Cond, |call| {
+            // SAFETY: the guard holds the mutex, and is borrowed until it holds it again.
+            unsafe { mutex.unlock_within(call) };
+        });
+        drop(call);
+        mutex.lock(WaitReason::Mutex);
+    }
+
+    /// Waits as long as `condition` says so, under the mutex.
+    ///
+    /// # Blocks
+    /// As [`wait`](Self::wait).
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::sync::{Condvar, Mutex};
+    ///
+    /// #[runnext::main]
+    /// fn main() {
+    ///     let (queue, more) = (Mutex::new(Vec::new()), Condvar::new());
+    ///     runnext::scope(|s| {
+    ///         s.go(|| {
+    ///             queue.lock().push("job");
+    ///             more.notify_one();
+    ///         });
+    ///         let mut guard = queue.lock();
+    ///         more.wait_while(&mut guard, |queue| queue.is_empty());
+    ///         assert_eq!(guard.pop(), Some("job"));
+    ///     });
+    /// }
+    /// ```
+    pub fn wait_while<T: ?Sized>(
+        &self,
+        guard: &mut MutexGuard<'_, T>,
+        mut condition: impl FnMut(&mut T) -> bool,
+    ) {
+        while condition(guard) {
+            self.wait(guard);
+        }
+    }
+
+    /// Wakes the goroutine that has waited longest, if any waits. The caller may, but need not, hold the mutex.
+    ///
+    /// ```
+    /// runnext::sync::Condvar::new().notify_one(); // nobody waits: nothing happens, now or later
+    /// ```
+    pub fn notify_one(&self) {
+        let call = Call::enter();
+        let waiter = self.queue.lock().pop();
+        if let Some(waiter) = waiter {
+            call.wake(waiter);
+        }
+    }
+
+    /// Wakes all that wait.
+    ///
+    /// ```
+    /// use runnext::sync::{Condvar, Mutex};
+    ///
+    /// #[runnext::main]
+    /// fn main() {
+    ///     let (open, changed) = (Mutex::new(false), Condvar::new());
+    ///     runnext::scope(|s| {
+    ///         for _ in 0..10 {
+    ///             s.go(|| changed.wait_while(&mut open.lock(), |open| !*open));
+    ///         }
+    ///         *open.lock() = true;
+    ///         changed.notify_all();
+    ///     });
+    /// }
+    /// ```
+    pub fn notify_all(&self) {
+        let call = Call::enter();
+        let batch = self.queue.lock().take_all();
+        batch.wake(&call);
+    }
+}
+
+impl Default for Condvar {
+    fn default() -> Condvar {
+        Condvar::new()
+    }
+}
+
+impl fmt::Debug for Condvar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Condvar").finish_non_exhaustive()
+    }
+}

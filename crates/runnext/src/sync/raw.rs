@@ -1,0 +1,275 @@
+//! The lock without its data: what `Mutex` and the writers' side of `RwLock` are made of.
+//!
+//! The rules are in `runnext_core::mutex_state`; this file gives them a place to wait, a clock and the scheduler's advice on
+//! spinning, and keeps account of who holds what.
+//!
+//! # Who holds what
+//! Whoever acts on a holder (a waiter that lends it its entitlement, a limit that must not stop it) needs two facts, kept at the
+//! price of one thread-local read and three plain instructions for each lock and unlock:
+//!
+//! | fact                       | where                 | when it is right                                              |
+//! |----------------------------|-----------------------|---------------------------------------------------------------|
+//! | how many locks a G holds   | its header, two counts| always, except for guards that were leaked or left the runtime|
+//! | which G holds this lock    | `owner`               | while the lock is held, but for the instants around a change  |
+//!
+//! `owner` is null while a plain thread holds the lock. It is a hint of unknown age: it may be looked into only after
+//! `Slab::contains` has said that it is a header of the reader's own runtime.
+//! A guard may be dropped by another goroutine than took it: then the count of the one that took it goes down, not that of
+//! the one that dropped it.
+//!
+//! # Context
+//! `lock` and `unlock` are never inlined: they read the thread-local (`m::current_g`). The uncontended ones do not enter the
+//! runtime: one CAS, one subtraction. All others open a call.
+
+use std::hint;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering::*};
+
+use runnext_core::mutex_state::{Contended, Gate, MutexState, Token};
+use runnext_sys::clock;
+
+use super::queue::{Batch, Node, Place, Queue};
+use crate::g::{G, WaitReason};
+use crate::lock::Lock;
+use crate::m;
+use crate::sched::call::{self, Call};
+
+/// Rounds of spinning before a locker waits, and pauses in each (Go's figures).
+const SPIN_ROUNDS: u32 = 4;
+const SPIN_PAUSES: u32 = 30;
+
+/// Tokens, and those who wait for one: first come, first served, but for those sent to the front.
+pub(super) struct Spot {
+    inner: Lock<Inner>,
+}
+
+struct Inner {
+    tokens: usize,
+    queue: Queue,
+}
+
+impl Spot {
+    pub(super) const fn new() -> Spot {
+        Spot {
+            inner: Lock::new(Inner {
+                tokens: 0,
+                queue: Queue::new(),
+            }),
+        }
+    }
+
+    /// Takes a token, waiting for one if there is none.
+    pub(super) fn take(&self, call: &mut Call, place: Place, reason: WaitReason) {
+        let node = Node::new(call);
+        let mut inner = self.inner.lock();
+        if inner.tokens > 0 {
+            inner.tokens -= 1;
+            return;
+        }
+        node.wait(call, inner, |inner| &mut inner.queue, place, reason);
+    }
+
+    /// Leaves one token.
+    pub(super) fn give(&self, call: &Call) {
+        let waiter = {
+            let mut inner = self.inner.lock();
+            let waiter = inner.queue.pop();
+            if waiter.is_none() {
+                inner.tokens += 1;
+            }
+            waiter
+        };
+        if let Some(waiter) = waiter {
+            call.wake(waiter);
+        }
+    }
+
+    /// Leaves `n` tokens at once.
+    pub(super) fn give_many(&self, call: &Call, n: usize) {
+        let batch: Batch = {
+            let mut inner = self.inner.lock();
+            let (batch, taken) = inner.queue.take(n);
+            inner.tokens += n - taken;
+            batch
+        };
+        batch.wake(call);
+    }
+}
+
+/// A lock.
+pub(super) struct RawMutex {
+    state: MutexState,
+    owner: AtomicPtr<G>,
+    spot: Spot,
+}
+
+impl RawMutex {
+    pub(super) const fn new() -> RawMutex {
+        RawMutex {
+            state: MutexState::new(),
+            owner: AtomicPtr::new(ptr::null_mut()),
+            spot: Spot::new(),
+        }
+    }
+
+    /// Takes the lock. `reason` is what a dump says while it waits.
+    #[inline(never)]
+    pub(super) fn lock(&self, reason: WaitReason) {
+        if self.state.lock_fast() {
+            self.taken();
+        } else {
+            self.lock_slow(reason);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn lock_slow(&self, reason: WaitReason) {
+        self.state.lock_slow(&AtSpot {
+            spot: &self.spot,
+            reason,
+        });
+        self.taken_after_wait();
+    }
+
+    /// Not inlined: before the wait the goroutine may have been on another thread.
+    #[inline(never)]
+    fn taken_after_wait(&self) {
+        self.taken();
+    }
+
+    #[inline(never)]
+    pub(super) fn try_lock(&self) -> bool {
+        let taken = self.state.try_lock();
+        if taken {
+            self.taken();
+        }
+        taken
+    }
+
+    /// Releases the lock.
+    ///
+    /// # Safety
+    /// The caller holds it, in the sense that a guard for it is being given up.
+    #[inline(never)]
+    pub(super) unsafe fn unlock(&self) {
+        self.released();
+        if let Some(left) = self.state.unlock_fast() {
+            self.unlock_slow(left);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn unlock_slow(&self, left: Contended) {
+        self.state.unlock_slow(left, |token| {
+            let mut call = Call::enter();
+            self.spot.give(&call);
+            if token == Token::Lock {
+                call.make_way();
+            }
+        });
+    }
+
+    /// Releases the lock as part of a call that goes on to park: whoever it is handed to runs then.
+    ///
+    /// # Safety
+    /// As for [`unlock`](Self::unlock).
+    #[inline(never)]
+    pub(super) unsafe fn unlock_within(&self, call: &Call) {
+        let owner = self.owner.load(Relaxed);
+        match call.g() {
+            Some(g) if ptr::eq(g, owner) => g.lock_released(),
+            _ => released_for(call, owner),
+        }
+        if let Some(left) = self.state.unlock_fast() {
+            self.state.unlock_slow(left, |_| self.spot.give(call));
+        }
+    }
+
+    /// Callers are never inlined (`m::current_g`).
+    #[inline(always)]
+    fn taken(&self) {
+        let owner = match m::current_g() {
+            Some(g) => {
+                g.lock_taken();
+                ptr::from_ref(g).cast_mut()
+            }
+            None => ptr::null_mut(),
+        };
+        self.owner.store(owner, Relaxed);
+    }
+
+    /// As [`taken`](Self::taken). Before the word is freed: after that, `owner` is the next one's.
+    #[inline(always)]
+    fn released(&self) {
+        let owner = self.owner.load(Relaxed);
+        match m::current_g() {
+            Some(g) if ptr::eq(g, owner) => g.lock_released(),
+            None if owner.is_null() => {}
+            _ => released_for(&Call::enter(), owner),
+        }
+    }
+}
+
+/// A lock that `owner` took is released by somebody else.
+#[cold]
+#[inline(never)]
+pub(super) fn released_for(call: &Call, owner: *const G) {
+    if let Some(m) = call.m()
+        && m.shared().slab.contains(owner)
+    {
+        // SAFETY: a header of this runtime, and headers are type-stable. If the goroutine has ended, one that got its header
+        // looks as if it held less: advice that is wrong for the rest of that goroutine's life.
+        unsafe { (*owner).lock_released_elsewhere() };
+    }
+}
+
+/// Counts a lock of which there is no single owner (a read lock) for the caller, and says who that is.
+#[inline(always)]
+pub(super) fn note_taken() -> *const G {
+    match m::current_g() {
+        Some(g) => {
+            g.lock_taken();
+            g
+        }
+        None => ptr::null(),
+    }
+}
+
+/// The counterpart of [`note_taken`], by whoever gives the lock back.
+#[inline(always)]
+pub(super) fn note_released(owner: *const G) {
+    match m::current_g() {
+        Some(g) if ptr::eq(g, owner) => g.lock_released(),
+        None if owner.is_null() => {}
+        _ => released_for(&Call::enter(), owner),
+    }
+}
+
+/// The gate of a locker, who enters the runtime only to wait.
+struct AtSpot<'a> {
+    spot: &'a Spot,
+    reason: WaitReason,
+}
+
+impl Gate for AtSpot<'_> {
+    fn wait(&self, front: bool) {
+        let place = if front { Place::Front } else { Place::Back };
+        self.spot.take(&mut Call::enter(), place, self.reason);
+    }
+
+    fn may_spin(&self, round: u32) -> bool {
+        round < SPIN_ROUNDS && call::spinning_helps()
+    }
+
+    fn spin(&self) {
+        for _ in 0..SPIN_PAUSES {
+            hint::spin_loop();
+        }
+    }
+
+    fn now_ns(&self) -> u64 {
+        clock::now_ns()
+    }
+}

@@ -1,0 +1,235 @@
+//! `Semaphore`: a number of permits, taken in the order of asking.
+//!
+//! | bits of `state` | meaning                  | changed by                                                          |
+//! |-----------------|--------------------------|---------------------------------------------------------------------|
+//! | WAITING         | the queue is not empty   | under the lock                                                      |
+//! | the rest        | permits nobody has       | anybody by CAS, while WAITING is clear; under the lock otherwise    |
+//!
+//! # Invariants
+//! I1  While WAITING is set there is no free permit: one that is given back goes straight to the first in the queue. So nobody who comes
+//!     later can overtake.
+
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering::*};
+
+use super::queue::{Node, Place, Queue};
+use crate::g::WaitReason;
+use crate::lock::Lock;
+use crate::sched::call::Call;
+
+const WAITING: usize = 1;
+const ONE: usize = 2;
+const MAX_PERMITS: usize = usize::MAX / ONE;
+
+/// A number of permits; who wants one waits until one is free, in order of asking.
+///
+/// # Example
+/// ```
+/// use runnext::sync::Semaphore;
+/// use std::sync::atomic::{AtomicUsize, Ordering::*};
+///
+/// #[runnext::main]
+/// fn main() {
+///     let three = Semaphore::new(3);
+///     let (inside, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
+///     runnext::scope(|s| {
+///         for _ in 0..20 {
+///             s.go(|| {
+///                 let _permit = three.acquire();
+///                 most.fetch_max(inside.fetch_add(1, Relaxed) + 1, Relaxed);
+///                 runnext::yield_now();
+///                 inside.fetch_sub(1, Relaxed);
+///             });
+///         }
+///     });
+///     assert!(most.load(Relaxed) <= 3);
+/// }
+/// ```
+pub struct Semaphore {
+    state: AtomicUsize,
+    queue: Lock<Queue>,
+}
+
+impl Semaphore {
+    /// A semaphore with `permits` free permits.
+    ///
+    /// ```
+    /// static CONNECTIONS: runnext::sync::Semaphore = runnext::sync::Semaphore::new(100);
+    /// assert!(CONNECTIONS.try_acquire().is_some());
+    /// ```
+    ///
+    /// # Panics
+    /// If `permits` is above half of `usize::MAX`.
+    pub const fn new(permits: usize) -> Semaphore {
+        assert!(
+            permits <= MAX_PERMITS,
+            "more permits than a semaphore counts"
+        );
+        Semaphore {
+            state: AtomicUsize::new(permits * ONE),
+            queue: Lock::new(Queue::new()),
+        }
+    }
+
+    /// Takes a permit, which is given back when it is dropped.
+    ///
+    /// # Blocks
+    /// The goroutine (on a plain thread, the thread), until a permit is free and all who asked earlier have theirs.
+    ///
+    /// # Example
+    /// See [`Semaphore`].
+    #[inline]
+    pub fn acquire(&self) -> Permit<'_> {
+        if !self.take_free() {
+            self.take_slow();
+        }
+        Permit { semaphore: self }
+    }
+
+    /// Takes a permit if one is free, which also means that nobody waits for one.
+    ///
+    /// ```
+    /// let one = runnext::sync::Semaphore::new(1);
+    /// let permit = one.try_acquire();
+    /// assert!(permit.is_some() && one.try_acquire().is_none());
+    /// ```
+    #[inline]
+    pub fn try_acquire(&self) -> Option<Permit<'_>> {
+        // Lazily: a permit that is dropped is given back.
+        self.take_free().then(|| Permit { semaphore: self })
+    }
+
+    /// Adds `n` permits, first to those who wait.
+    ///
+    /// ```
+    /// let s = runnext::sync::Semaphore::new(0);
+    /// s.add_permits(2);
+    /// assert_eq!(s.available_permits(), 2);
+    /// ```
+    ///
+    /// # Panics
+    /// If the number would be above half of `usize::MAX`.
+    #[track_caller]
+    pub fn add_permits(&self, n: usize) {
+        let mut old = self.state.load(Relaxed);
+        while old & WAITING == 0 {
+            assert!(
+                n <= MAX_PERMITS - old / ONE,
+                "more permits than a semaphore counts"
+            );
+            match self
+                .state
+                .compare_exchange_weak(old, old + n * ONE, Release, Relaxed)
+            {
+                Ok(_) => return,
+                Err(now) => old = now,
+            }
+        }
+        assert!(n <= MAX_PERMITS, "more permits than a semaphore counts");
+        self.give_to_waiters(n);
+    }
+
+    /// How many permits are free. A moment's view.
+    ///
+    /// ```
+    /// assert_eq!(runnext::sync::Semaphore::new(3).available_permits(), 3);
+    /// ```
+    pub fn available_permits(&self) -> usize {
+        self.state.load(Relaxed) / ONE
+    }
+
+    #[inline]
+    fn take_free(&self) -> bool {
+        let mut old = self.state.load(Relaxed);
+        while old >= ONE {
+            match self
+                .state
+                .compare_exchange_weak(old, old - ONE, Acquire, Relaxed)
+            {
+                Ok(_) => return true,
+                Err(now) => old = now,
+            }
+        }
+        false
+    }
+
+    #[cold]
+    fn take_slow(&self) {
+        let mut call = Call::enter();
+        let node = Node::new(&call);
+        let queue = self.queue.lock();
+        let mut old = self.state.load(Relaxed);
+        loop {
+            let (new, wait) = if old >= ONE {
+                (old - ONE, false)
+            } else {
+                (old | WAITING, true)
+            };
+            match self.state.compare_exchange_weak(old, new, Acquire, Relaxed) {
+                Ok(_) if wait => break,
+                Ok(_) => return,
+                Err(now) => old = now,
+            }
+        }
+        node.wait(
+            &mut call,
+            queue,
+            |queue| queue,
+            Place::Back,
+            WaitReason::Semaphore,
+        );
+    }
+
+    #[cold]
+    fn give_to_waiters(&self, n: usize) {
+        let call = Call::enter();
+        let batch = {
+            let mut queue = self.queue.lock();
+            let (batch, taken) = queue.take(n);
+            if queue.is_empty() {
+                // WAITING, if still set, means zero permits (I1), so nobody changes the word without the lock; if the queue was
+                // emptied before we came, the permits are added like any others.
+                let more = (n - taken) * ONE;
+                let _ = self.state.fetch_update(Release, Relaxed, |old| {
+                    Some((old & !WAITING).saturating_add(more) & !WAITING)
+                });
+            }
+            batch
+        };
+        batch.wake(&call);
+    }
+}
+
+impl fmt::Debug for Semaphore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Semaphore")
+            .field("available_permits", &self.available_permits())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A permit of a [`Semaphore`]; dropping it gives it back.
+#[derive(Debug)]
+#[must_use = "the permit is given back when it is dropped"]
+pub struct Permit<'a> {
+    semaphore: &'a Semaphore,
+}
+
+impl Permit<'_> {
+    /// Never gives the permit back: the semaphore has one less from now on.
+    ///
+    /// ```
+    /// let s = runnext::sync::Semaphore::new(2);
+    /// s.acquire().forget();
+    /// assert_eq!(s.available_permits(), 1);
+    /// ```
+    pub fn forget(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Permit<'_> {
+    fn drop(&mut self) {
+        self.semaphore.add_permits(1);
+    }
+}
