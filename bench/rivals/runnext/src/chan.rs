@@ -6,9 +6,8 @@ use std::time::{Duration, Instant};
 
 use harness::{Args, Report, memory_bytes, now_ns};
 use runnext::chan::{Sender, bounded};
+use runnext::time::sleep;
 use runnext::{Runtime, go};
-
-use crate::rest;
 
 /// Any scenario of this file.
 pub fn run(args: &Args, rt: &Runtime) {
@@ -83,10 +82,10 @@ fn memory(args: &Args, rt: &Runtime) {
             tasks.push((wake, task));
         }
         while parked.load(Ordering::Relaxed) < n {
-            rest(Duration::from_micros(100));
+            sleep(Duration::from_micros(100));
         }
         let park_ms = begin.elapsed().as_secs_f64() * 1e3;
-        rest(Duration::from_millis(200));
+        sleep(Duration::from_millis(200));
         let bytes = memory_bytes().saturating_sub(before) as f64 / n as f64;
         let begin = Instant::now();
         for (wake, _) in &tasks {

@@ -5,8 +5,7 @@ mod chan;
 mod comm;
 mod sched;
 mod stalls;
-
-use std::time::Duration;
+mod timers;
 
 use harness::Args;
 use runnext::Runtime;
@@ -29,16 +28,9 @@ fn main() {
             stalls::run(&args, &rt)
         }
         #[cfg(feature = "comm")]
-        "select2" | "select4" | "mutex" | "sweep" | "fairness" | "rwfair" | "timers"
-        | "idlesleep" => comm::run(&args, &rt),
+        "select2" | "select4" | "mutex" | "sweep" | "fairness" | "rwfair" => comm::run(&args, &rt),
+        "timers" => timers::timers(&args, &rt),
+        "idlesleep" => timers::idle_sleep(&args, &rt),
         _ => chan::run(&args, &rt),
     }
-}
-
-/// Sleeps as a goroutine does: by the runtime's timers, or before there are any by giving the P away.
-fn rest(span: Duration) {
-    #[cfg(feature = "comm")]
-    runnext::time::sleep(span);
-    #[cfg(not(feature = "comm"))]
-    runnext::blocking(|| std::thread::sleep(span));
 }

@@ -5,9 +5,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use harness::{Args, Report, memory_bytes, now_ns, spin_for, usage};
+use runnext::time::sleep;
 use runnext::{Runtime, blocking, go};
-
-use crate::rest;
 
 pub fn yield_now(args: &Args, rt: &Runtime) {
     let (tasks, yields) = (
@@ -108,10 +107,10 @@ pub fn memory(args: &Args, rt: &Runtime) {
             });
         }
         while parked.load(Ordering::Relaxed) < n {
-            rest(Duration::from_micros(100));
+            sleep(Duration::from_micros(100));
         }
         let park_ms = begin.elapsed().as_secs_f64() * 1e3;
-        rest(Duration::from_millis(200));
+        sleep(Duration::from_millis(200));
         let bytes = memory_bytes().saturating_sub(before) as f64 / n as f64;
         let begin = Instant::now();
         release.send(()).expect("the gate waits");

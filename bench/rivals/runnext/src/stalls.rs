@@ -6,9 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use harness::{Args, Block, Gaps, Load, Report, Tail, Ticks, percentile, stir, work};
+use runnext::time::sleep;
 use runnext::{Runtime, blocking, go};
-
-use crate::rest;
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -32,7 +31,7 @@ fn start_ticks(args: &Args, rt: &Runtime) -> Arc<Ticks> {
     let log = ticks.clone();
     rt.go(move || {
         loop {
-            rest(MS);
+            sleep(MS);
             if !log.tick() {
                 return;
             }
@@ -96,7 +95,7 @@ fn load(load: Load) -> Duration {
         let over = over.clone();
         go(move || {
             while !over.load(Ordering::Relaxed) {
-                rest(MS);
+                sleep(MS);
             }
         })
     });
@@ -176,7 +175,7 @@ fn tail(args: &Args, rt: &Runtime) {
         let tail = tail.clone();
         rt.go(move || {
             for i in tail.lane(lane) {
-                rest(tail.until(i));
+                sleep(tail.until(i));
                 tail.light(i);
             }
         });
@@ -188,7 +187,7 @@ fn tail(args: &Args, rt: &Runtime) {
                 if tail.think.is_zero() {
                     runnext::yield_now();
                 } else {
-                    rest(tail.think);
+                    sleep(tail.think);
                 }
             }
         });
