@@ -33,7 +33,7 @@
 //! The heap's lock is a leaf.
 //!
 //! Tests: `tests/time.rs`, `tests/time_stress.rs`. Tunables, all guesses: BATCH, long enough to pay for the lock, short
-//! enough not to keep others from it; SLACK keeps small heaps from being purged all the time; HELP_EVERY.
+//! enough not to keep others from it; SLACK keeps small heaps from being purged all the time; HELP_EVERY; FULL, less than a local queue.
 
 mod store;
 
@@ -55,6 +55,8 @@ use store::Mapped;
 
 /// Waiters taken from a heap at one go.
 const BATCH: usize = 32;
+/// So many in a local queue leave no room for those who are due.
+const FULL: usize = 192;
 /// How often, in dispatches, a P's owner looks at the heaps of others.
 const HELP_EVERY: u32 = 64;
 /// Dead entries that are not worth a purge.
@@ -232,9 +234,11 @@ impl Shared {
 
     /// Wakes whoever is due in `timers`, onto `p`, which the caller owns. True if anybody was.
     ///
-    /// Not more at once than `p`'s queue takes without spilling: who is due and stays in the heap can still be had by
-    /// thieves, in order. The first may use `runnext`, as after any wake-up, unless some of an earlier burst still wait in
-    /// the queue: it would overtake them (I3).
+    /// Not more at once than `p`'s queue takes without spilling to the global one, where they would stand behind
+    /// everybody: who is due and stays in the heap keeps its place, and can still be had by thieves. If the queue is full
+    /// all the time they get every other dispatch.
+    /// The first may use `runnext`, as after any wake-up, unless some of an earlier burst still wait in the queue: it would
+    /// overtake them (I3).
     fn run_due_on(&self, p: &P, timers: &Timers, now: u64) -> bool {
         if timers.next() > now {
             return false;
@@ -242,7 +246,11 @@ impl Shared {
         let queued = p.runq.len();
         let tick = p.tick.load(Relaxed);
         let in_burst = (tick.wrapping_sub(p.timer_burst.get()) as i32) < 0;
-        let batch = timers.take_due(now, (BATCH * 4).saturating_sub(queued), self);
+        let room = FULL.saturating_sub(queued);
+        if room == 0 && (p.runq.has_next() || !tick.is_multiple_of(2)) {
+            return false;
+        }
+        let batch = timers.take_due(now, room, self);
         let mut woken = 0;
         for waiter in batch.iter() {
             let Who::Goroutine(g) = waiter.who() else {
@@ -251,7 +259,7 @@ impl Shared {
             // SAFETY: claimed, so it waits for us to wake it.
             let g = unsafe { g.as_ref() };
             if make_runnable(g) {
-                if woken == 0 && !in_burst {
+                if woken == 0 && (!in_burst || room == 0) {
                     self.put_local(p, g);
                 } else {
                     self.put_tail(p, g);
