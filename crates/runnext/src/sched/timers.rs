@@ -236,7 +236,7 @@ impl Shared {
     ///
     /// Not more at once than `p`'s queue takes without spilling to the global one, where they would stand behind
     /// everybody: who is due and stays in the heap keeps its place, and can still be had by thieves. If the queue is full
-    /// all the time they get every other dispatch.
+    /// of others all the time, they get every other dispatch.
     /// The first may use `runnext`, as after any wake-up, unless some of an earlier burst still wait in the queue: it would
     /// overtake them (I3).
     fn run_due_on(&self, p: &P, timers: &Timers, now: u64) -> bool {
@@ -247,7 +247,7 @@ impl Shared {
         let tick = p.tick.load(Relaxed);
         let in_burst = (tick.wrapping_sub(p.timer_burst.get()) as i32) < 0;
         let room = FULL.saturating_sub(queued);
-        if room == 0 && (p.runq.has_next() || !tick.is_multiple_of(2)) {
+        if room == 0 && (in_burst || p.runq.has_next() || !tick.is_multiple_of(2)) {
             return false;
         }
         let batch = timers.take_due(now, room, self);
@@ -259,7 +259,7 @@ impl Shared {
             // SAFETY: claimed, so it waits for us to wake it.
             let g = unsafe { g.as_ref() };
             if make_runnable(g) {
-                if woken == 0 && (!in_burst || room == 0) {
+                if woken == 0 && !in_burst {
                     self.put_local(p, g);
                 } else {
                     self.put_tail(p, g);
