@@ -122,6 +122,25 @@ impl<T> WaitList<T> {
         self.tail = this;
     }
 
+    /// Adds a node before all others.
+    ///
+    /// # Safety
+    /// As for [`push_back`](Self::push_back).
+    #[inline]
+    pub unsafe fn push_front(&mut self, node: &Node<T>) {
+        debug_assert!(!node.linked.get());
+        let this: *const Node<T> = node;
+        node.linked.set(true);
+        node.prev.set(ptr::null());
+        node.next.set(self.head);
+        // SAFETY: linked nodes are alive.
+        match unsafe { self.head.as_ref() } {
+            Some(head) => head.prev.set(this),
+            None => self.tail = this,
+        }
+        self.head = this;
+    }
+
     /// The one that waits longest.
     #[inline]
     pub fn front(&self) -> Option<&Node<T>> {
@@ -238,7 +257,7 @@ mod tests {
             let id = dice.below(16) as usize;
             let present = model.iter().position(|&x| x == id);
             assert_eq!(nodes[id].is_linked(), present.is_some());
-            match dice.below(4) {
+            match dice.below(5) {
                 0 => {
                     // SAFETY: the nodes outlive the list and are in no other.
                     let popped = list.pop_front().map(|n| unsafe { **n.as_ref() });
@@ -253,6 +272,11 @@ mod tests {
                     // SAFETY: as above.
                     unsafe { list.push_back(&nodes[id]) };
                     model.push_back(id);
+                }
+                3 if present.is_none() => {
+                    // SAFETY: as above.
+                    unsafe { list.push_front(&nodes[id]) };
+                    model.push_front(id);
                 }
                 _ => {
                     // SAFETY: as above.

@@ -12,6 +12,10 @@
 //! loop, or use [`Condvar::wait_while`].
 
 use std::fmt;
+use std::time::Duration;
+
+use runnext_core::timers::deadline;
+use runnext_sys::clock;
 
 use super::mutex::MutexGuard;
 use super::queue::{Node, Queue};
@@ -72,13 +76,95 @@ impl Condvar {
     pub fn wait<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>) {
         let mutex = guard.raw();
         let mut call = Call::enter();
-        let node = Node::new(&call);
-        node.wait_after(&mut call, self.queue.lock(), WaitReason::Cond, |call| {
+        Node::new(&call).wait_after(&mut call, &self.queue, WaitReason::Cond, |call| {
             // SAFETY: the guard holds the mutex, and is borrowed until it holds it again.
             unsafe { mutex.unlock_within(call) };
         });
         drop(call);
         mutex.lock(WaitReason::Mutex);
+    }
+
+    /// As [`wait`](Self::wait), but for no longer than `limit`; the result says whether that was what ended it. In either case the
+    /// mutex is held again. `Duration::MAX` is no limit.
+    ///
+    /// # Blocks
+    /// The goroutine (on a plain thread, the thread), until it is notified or the time is over, and the mutex is free.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::sync::{Condvar, Mutex};
+    /// use std::time::Duration;
+    ///
+    /// #[runnext::main]
+    /// fn main() {
+    ///     let (m, never) = (Mutex::new(()), Condvar::new());
+    ///     let mut guard = m.lock();
+    ///     assert!(never.wait_timeout(&mut guard, Duration::from_millis(1)).timed_out());
+    /// }
+    /// ```
+    pub fn wait_timeout<T: ?Sized>(
+        &self,
+        guard: &mut MutexGuard<'_, T>,
+        limit: Duration,
+    ) -> WaitTimeoutResult {
+        self.wait_until(guard, deadline(clock::now_ns(), limit))
+    }
+
+    /// Waits as long as `condition` says so, under the mutex, but for no longer than `limit`. The result says whether the
+    /// condition still held at the end.
+    ///
+    /// # Blocks
+    /// As [`wait_timeout`](Self::wait_timeout).
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::sync::{Condvar, Mutex};
+    /// use std::time::Duration;
+    ///
+    /// # #[runnext::main] fn main() {
+    /// let (n, changed) = (Mutex::new(3), Condvar::new());
+    /// let mut guard = n.lock();
+    /// let limit = Duration::from_secs(5);
+    /// assert!(!changed.wait_timeout_while(&mut guard, limit, |n| *n == 0).timed_out());
+    /// # }
+    /// ```
+    pub fn wait_timeout_while<T: ?Sized>(
+        &self,
+        guard: &mut MutexGuard<'_, T>,
+        limit: Duration,
+        mut condition: impl FnMut(&mut T) -> bool,
+    ) -> WaitTimeoutResult {
+        let until = deadline(clock::now_ns(), limit);
+        while condition(guard) {
+            if self.wait_until(guard, until).timed_out() {
+                return WaitTimeoutResult(condition(guard));
+            }
+        }
+        WaitTimeoutResult(false)
+    }
+
+    fn wait_until<T: ?Sized>(
+        &self,
+        guard: &mut MutexGuard<'_, T>,
+        deadline_ns: u64,
+    ) -> WaitTimeoutResult {
+        let mutex = guard.raw();
+        let mut call = Call::enter();
+        let node = Node::timed(&call);
+        let unlock = |call: &Call| {
+            // SAFETY: as in `wait`.
+            unsafe { mutex.unlock_within(call) };
+        };
+        let notified = node.wait_after_until(
+            &mut call,
+            &self.queue,
+            WaitReason::Cond,
+            deadline_ns,
+            unlock,
+        );
+        drop(call);
+        mutex.lock(WaitReason::Mutex);
+        WaitTimeoutResult(!notified)
     }
 
     /// Waits as long as `condition` says so, under the mutex.
@@ -160,5 +246,19 @@ impl Default for Condvar {
 impl fmt::Debug for Condvar {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Condvar").finish_non_exhaustive()
+    }
+}
+
+/// How a wait with a limit ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WaitTimeoutResult(bool);
+
+impl WaitTimeoutResult {
+    /// Whether it was the limit that ended the wait.
+    ///
+    /// # Example
+    /// See [`Condvar::wait_timeout`].
+    pub fn timed_out(&self) -> bool {
+        self.0
     }
 }

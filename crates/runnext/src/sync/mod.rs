@@ -62,7 +62,7 @@ mod semaphore;
 mod waitgroup;
 
 pub use barrier::{Barrier, BarrierWaitResult};
-pub use condvar::Condvar;
+pub use condvar::{Condvar, WaitTimeoutResult};
 pub use mutex::{Mutex, MutexGuard};
 pub use once::{Once, OnceLock};
 pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};

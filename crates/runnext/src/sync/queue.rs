@@ -1,39 +1,44 @@
 //! The wait list of every primitive in `sync`: a queue of nodes that lie on the stacks of those who wait.
 //!
 //! # Why this shape
-//! Waiting allocates nothing, and a waiter that gives up leaves from the middle in constant time, so the links
-//! go both ways. The queue is kept under the primitive's own [`Lock`]: contention on it is contention on that primitive, and two
-//! primitives never disturb each other. Rejected: a table of queues by address, as Go and parking_lot have, which
-//! makes a mutex one word but puts a hash and a shared bucket before each wait.
+//! Waiting allocates nothing, and one that gives up leaves from the middle in constant time
+//! (`runnext_core::waitlist`). The queue is kept under the primitive's own [`Lock`](crate::lock::Lock): contention on it is
+//! contention on that primitive, and two primitives never disturb each other. Rejected: a table of queues by address, as
+//! Go and parking_lot have, which makes a mutex one word but puts a hash and a shared bucket before each wait.
+//!
+//! This file is where the unsafe part of waiting is; its interface is safe. [`Node`] is used up by waiting, so a linked one cannot
+//! move or go away.
 //!
 //! # Protocol
 //! waiter: 1 make a node (may allocate on a plain thread, so before the lock)  2 lock  3 [`Node::wait`]: link, unlock, park
-//! waker:  1 lock  2 [`Queue::pop`] or [`Queue::take_all`]  3 unlock  4 wake what came out
+//! waker:  1 lock  2 [`Queue::pop`] or [`Queue::take`]  3 unlock  4 wake what came out
+//! A wait with a deadline draws a ticket. The waker claims it when it takes the node out; one that is too late drops the node
+//! from the list and goes on to the next. The waiter whose deadline came takes its node out itself, if it is still there.
 //!
 //! # Invariants
-//! I1  A linked node is alive: its owner stays in [`Node::wait`] until it was taken out, by a waker or by itself.
-//! I2  Whoever takes out another's node wakes it, once, and does not look at it afterwards.
+//! I1  A linked node is alive: its owner stays in `wait` until it was taken out, by a waker or by itself.
+//! I2  Whoever takes out another's node, and wins its ticket if it has one, wakes it, once, and does not look at it afterwards.
 //! I3  Nodes are linked, unlinked and read under the lock, except those in a [`Batch`], which belong to its holder.
 //!
 //! # Context
 //! Under a `Lock`, so it allocates nothing and calls nothing; waking comes after unlocking.
 
-use std::cell::Cell;
-use std::marker::PhantomPinned;
-use std::ptr;
+use runnext_core::waitlist::{self, WaitList};
 
 use crate::g::WaitReason;
-use crate::lock::LockGuard;
+use crate::lock::{Lock, LockGuard};
 use crate::sched::call::Call;
-use crate::sched::wait::Waiter;
+use crate::sched::timers::park_until;
+use crate::sched::wait::{Ticket, Waiter};
+
+struct Entry {
+    waiter: Waiter,
+    /// If something else than a waker may end the wait.
+    ticket: Option<Ticket>,
+}
 
 /// One wait.
-pub(super) struct Node {
-    waiter: Waiter,
-    next: Cell<*const Node>,
-    prev: Cell<*const Node>,
-    _pinned: PhantomPinned,
-}
+pub(super) struct Node(waitlist::Node<Entry>);
 
 /// Where a waiter queues up.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -45,12 +50,19 @@ pub(super) enum Place {
 impl Node {
     /// A node for one wait of the caller. Not under a lock: the first wait of a plain thread allocates.
     pub(super) fn new(call: &Call) -> Node {
-        Node {
+        Node(waitlist::Node::new(Entry {
             waiter: call.waiter(),
-            next: Cell::new(ptr::null()),
-            prev: Cell::new(ptr::null()),
-            _pinned: PhantomPinned,
-        }
+            ticket: None,
+        }))
+    }
+
+    /// As [`new`](Self::new), for a wait that a deadline may end.
+    pub(super) fn timed(call: &Call) -> Node {
+        let waiter = call.waiter();
+        Node(waitlist::Node::new(Entry {
+            waiter,
+            ticket: Some(waiter.draw()),
+        }))
     }
 
     /// Queues the caller up, unlocks, and waits until a waker has taken it out.
@@ -62,57 +74,83 @@ impl Node {
         place: Place,
         reason: WaitReason,
     ) {
+        let queue = queue(&mut locked);
         // SAFETY: the node stays where it is, in this frame, until a waker has taken it out and woken us (I1, I2).
-        unsafe { queue(&mut locked).link(&self, place) };
+        unsafe {
+            match place {
+                Place::Front => queue.0.push_front(&self.0),
+                Place::Back => queue.0.push_back(&self.0),
+            }
+        }
         drop(locked);
         call.park(reason);
     }
 
-    /// As [`wait`](Self::wait) at the back, with something to do between queueing up and parking, in the same call: a
-    /// wake-up that comes meanwhile is not lost.
+    /// Queues the caller up, does `then`, and waits until a waker has taken it out. All in one call: a wake-up that comes
+    /// meanwhile is not lost.
     pub(super) fn wait_after(
         self,
         call: &mut Call,
-        mut locked: LockGuard<'_, Queue>,
+        queue: &Lock<Queue>,
         reason: WaitReason,
         then: impl FnOnce(&Call),
     ) {
         // SAFETY: as in `wait`.
-        unsafe { locked.link(&self, Place::Back) };
-        drop(locked);
+        unsafe { queue.lock().0.push_back(&self.0) };
         then(call);
         call.park(reason);
+    }
+
+    /// As [`wait_after`](Self::wait_after), for a timed node: until the deadline at most. False: the deadline has come.
+    pub(super) fn wait_after_until(
+        self,
+        call: &mut Call,
+        queue: &Lock<Queue>,
+        reason: WaitReason,
+        deadline_ns: u64,
+        then: impl FnOnce(&Call),
+    ) -> bool {
+        let ticket = self.0.ticket.expect("a timed node");
+        // SAFETY: as in `wait`, or, if the deadline ends the wait, until we have taken it out below.
+        unsafe { queue.lock().0.push_back(&self.0) };
+        then(call);
+        let woken = park_until(call, ticket, deadline_ns, reason);
+        if !woken {
+            // A waker that came too late may have taken it out; it has not looked at it since.
+            // SAFETY: it is in no other list.
+            unsafe { queue.lock().0.remove(&self.0) };
+        }
+        woken
     }
 }
 
 /// Those who wait, oldest first.
-pub(super) struct Queue {
-    head: *const Node,
-    tail: *const Node,
-}
-
-// SAFETY: nodes are reached under the lock around the queue, and are alive while linked (I1).
-unsafe impl Send for Queue {}
+pub(super) struct Queue(WaitList<Entry>);
 
 impl Queue {
     pub(super) const fn new() -> Queue {
-        Queue {
-            head: ptr::null(),
-            tail: ptr::null(),
-        }
+        Queue(WaitList::new())
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.head.is_null()
+        self.0.is_empty()
     }
 
-    /// Takes out the first. The caller must wake it, after unlocking (I2).
+    /// Takes out the first that still waits. The caller must wake it, after unlocking (I2).
     #[must_use = "nobody else will wake it"]
     pub(super) fn pop(&mut self) -> Option<Waiter> {
-        // SAFETY: I1.
-        let node = unsafe { self.head.as_ref()? };
-        self.unlink(node);
-        Some(node.waiter)
+        self.pop_node().map(|node| node.waiter)
+    }
+
+    /// Takes out the first that still waits; it stays put until the caller wakes it.
+    fn pop_node(&mut self) -> Option<&'static waitlist::Node<Entry>> {
+        loop {
+            // SAFETY: linked until just now, so alive; and if its ticket is ours, or it has none, it waits for us (I1, I2).
+            let node = unsafe { self.0.pop_front()?.as_ref() };
+            if node.ticket.is_none_or(Ticket::claim) {
+                return Some(node);
+            }
+        }
     }
 
     /// Takes out all of them.
@@ -122,60 +160,29 @@ impl Queue {
 
     /// Takes out the first `n`, or as many as there are; and says how many.
     pub(super) fn take(&mut self, n: usize) -> (Batch, usize) {
-        let mut batch = Batch(Queue::new());
+        let mut batch = Batch(WaitList::new());
         let mut taken = 0;
         while taken < n
-            // SAFETY: I1.
-            && let Some(node) = unsafe { self.head.as_ref() }
+            && let Some(node) = self.pop_node()
         {
-            self.unlink(node);
-            // SAFETY: taken out just now, and its owner waits until the batch wakes it (I2).
-            unsafe { batch.0.link(node, Place::Back) };
+            // SAFETY: in no list now, and its owner waits until the batch wakes it (I2).
+            unsafe { batch.0.push_back(node) };
             taken += 1;
         }
         (batch, taken)
-    }
-
-    /// # Safety
-    /// The node is in no queue and stays in place until it is taken out.
-    unsafe fn link(&mut self, node: &Node, place: Place) {
-        let (prev, next) = match place {
-            Place::Front => (ptr::null(), self.head),
-            Place::Back => (self.tail, ptr::null()),
-        };
-        node.prev.set(prev);
-        node.next.set(next);
-        self.join(prev, node);
-        self.join(node, next);
-    }
-
-    fn unlink(&mut self, node: &Node) {
-        self.join(node.prev.get(), node.next.get());
-    }
-
-    /// Makes `b` follow `a`; null is the end of the queue on either side.
-    fn join(&mut self, a: *const Node, b: *const Node) {
-        // SAFETY: both are linked, or about to be, so alive (I1).
-        match unsafe { a.as_ref() } {
-            Some(a) => a.next.set(b),
-            None => self.head = b,
-        }
-        // SAFETY: as above.
-        match unsafe { b.as_ref() } {
-            Some(b) => b.prev.set(a),
-            None => self.tail = a,
-        }
     }
 }
 
 /// Waiters taken out of a queue, to be woken.
 #[must_use = "nobody else will wake them"]
-pub(super) struct Batch(Queue);
+pub(super) struct Batch(WaitList<Entry>);
 
 impl Batch {
     /// Wakes all, oldest first. With no lock held.
     pub(super) fn wake(mut self, call: &Call) {
-        while let Some(waiter) = self.0.pop() {
+        while let Some(node) = self.0.pop_front() {
+            // SAFETY: not woken yet, so its owner still waits (I1, I2).
+            let waiter = unsafe { node.as_ref() }.waiter;
             call.wake(waiter);
         }
     }

@@ -1,5 +1,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::*};
+use std::time::Duration;
 
 use runnext::sync::{Condvar, Mutex};
 
@@ -169,5 +170,103 @@ fn the_mutex_is_held_again() {
             }
         });
         assert_eq!(state.into_inner(), 1_000);
+    });
+}
+
+#[test]
+fn a_limit_ends_the_wait_and_the_mutex_is_held() {
+    on_each(|| {
+        let (m, never) = (Mutex::new(0), Condvar::new());
+        mixed(6, |_| {
+            for _ in 0..5 {
+                let mut n = m.lock();
+                *n += 1;
+                let result = never.wait_timeout(&mut n, Duration::from_micros(300));
+                assert!(result.timed_out() && m.try_lock().is_none());
+            }
+        });
+        assert_eq!(m.into_inner(), 30);
+    });
+}
+
+/// One that gave up takes no notification with it: it goes to one that still waits.
+#[test]
+fn no_notification_is_lost_on_one_that_gave_up() {
+    on(1, || {
+        let pair = pair(Vec::new());
+        let wait = |name: &'static str, limit| {
+            let pair = pair.clone();
+            let g = runnext::go(move || {
+                let mut woken = pair.0.lock();
+                if !pair.1.wait_timeout(&mut woken, limit).timed_out() {
+                    woken.push(name);
+                }
+            });
+            settle();
+            g
+        };
+        let gives_up = wait("short", Duration::from_millis(1));
+        let stays = wait("long", Duration::MAX);
+        gives_up.join().unwrap();
+        pair.1.notify_one();
+        stays.join().unwrap();
+        assert_eq!(*pair.0.lock(), ["long"]);
+    });
+}
+
+/// Notifications and deadlines race. Each notification is taken by one waiter, or finds nobody; and what a waiter was told agrees with
+/// what it finds.
+#[test]
+fn notifications_race_with_deadlines() {
+    on_each(|| {
+        // Tokens are notified one by one; who was notified, or finds one when it gives up, takes it.
+        let (tokens, more) = (Mutex::new(0_usize), Condvar::new());
+        let taken = AtomicUsize::new(0);
+        const TOKENS: usize = 600;
+        mixed(7, |i| {
+            if i == 0 {
+                for n in 0..TOKENS {
+                    *tokens.lock() += 1;
+                    more.notify_one();
+                    if n % 7 == 0 {
+                        runnext::yield_now();
+                    }
+                }
+                return;
+            }
+            while taken.load(Relaxed) < TOKENS {
+                let mut n = tokens.lock();
+                let limit = Duration::from_micros(20 * i as u64);
+                let result = more.wait_timeout_while(&mut n, limit, |n| *n == 0);
+                assert_eq!(result.timed_out(), *n == 0);
+                if *n > 0 {
+                    *n -= 1;
+                    taken.fetch_add(1, Relaxed);
+                }
+            }
+        });
+        assert_eq!((tokens.into_inner(), taken.into_inner()), (0, TOKENS));
+    });
+}
+
+/// `notify_all` beside deadlines: everybody goes on, whatever ended its wait.
+#[test]
+fn notify_all_races_with_deadlines() {
+    on_each(|| {
+        let (round, changed) = (Mutex::new(0_usize), Condvar::new());
+        mixed(7, |i| {
+            for n in 0..200 {
+                let mut r = round.lock();
+                if i == 0 {
+                    *r += 1;
+                    drop(r);
+                    changed.notify_all();
+                    runnext::yield_now();
+                } else {
+                    let limit = Duration::from_micros((n % 5) * 30);
+                    let _ = changed.wait_timeout(&mut r, limit);
+                }
+            }
+        });
     });
 }
