@@ -9,6 +9,8 @@
 //! |------------|-------------------------------------------------------------|---------------------------|
 //! | [`runq`]   | one P's run queue: ring and `runnext`                       | one owner, many thieves   |
 //! | [`list`]   | intrusive FIFO of handles, the body of the global queue     | no; the caller locks      |
+//! | [`next`]   | what runs next on a P: the decision                         | no; pure                  |
+//! | [`park`]   | a goroutine's state word: park and wake                     | sleeper and waker         |
 //! | [`steal`]  | the order in which a thief visits its victims               | read-only                 |
 //! | [`rng`]    | the dice behind every scheduling choice, seeded             | no; one per P             |
 //! | [`timers`] | a heap of deadlines with lazy cancellation                  | no; the caller locks      |
@@ -22,7 +24,9 @@
 pub mod list;
 #[cfg_attr(not(loom), forbid(unsafe_code))] // its models read a loom cell
 pub mod mutex_state;
+#[forbid(unsafe_code)]
 pub mod next;
+pub mod park;
 #[forbid(unsafe_code)]
 pub mod rng;
 pub mod runq;

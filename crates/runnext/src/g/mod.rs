@@ -6,22 +6,8 @@
 //! header, and so does its result after it has ended, so the usual spawn allocates nothing.
 //!
 //! # States
-//! `state` says where the goroutine is and who may move it on.
-//!
-//! | state    | where it is                                    | who may leave it, to what                                   |
-//! |----------|------------------------------------------------|--------------------------------------------------------------|
-//! | IDLE     | free header in the slab                        | whoever took it from the slab → RUNNABLE                     |
-//! | RUNNABLE | in one queue, or in the hands of a dispatcher  | the dispatcher → RUNNING                                     |
-//! | RUNNING  | on an M, or preempted with it                  | its M → RUNNABLE, WAITING (CAS), DEAD; a waker → NOTIFIED    |
-//! | NOTIFIED | on an M; the wake-up came before the park      | its M, when it parks → RUNNING                               |
-//! | WAITING  | on no queue; some primitive knows it           | its one waker → RUNNABLE                                     |
-//! | DEAD     | ended; handles may still read the header       | the last holder → IDLE                                       |
-//!
-//! # Protocol: park and wake
-//! sleeper: 1 publish itself in a wait list  2 switch off  3 its M: CAS RUNNING→WAITING
-//! waker:   1 take it from the list          2 CAS WAITING→RUNNABLE and queue it, or RUNNING→NOTIFIED
-//! Who wakes the sleeper if it goes to sleep right now? Both CAS the same word, so either the M finds
-//! NOTIFIED and resumes it at once, or the waker finds WAITING and queues it.
+//! `state` says where the goroutine is and who may move it on: the table and the park/wake protocol are in
+//! `runnext_core::park`, and model-checked there.
 //!
 //! # Life
 //! `life` counts handles and says who cleans up:
@@ -38,7 +24,6 @@
 //!     handle was left when it set DONE, otherwise whoever drops the last handle after DONE.
 //! I2  The header returns to the slab when DONE is set, ONCPU is clear and no handle is left; of the two
 //!     parties that can complete that condition exactly one sees it completed.
-//! I3  Exactly one wake-up is delivered for each park.
 
 pub(crate) mod slab;
 
@@ -53,17 +38,11 @@ use std::sync::atomic::{
 
 use corosensei::{Coroutine, Yielder};
 use runnext_core::list::Linked;
+use runnext_core::park::State;
 use runnext_sys::cpu;
 
 use crate::m::M;
 use crate::stack::Stack;
-
-pub(crate) const IDLE: u32 = 0;
-pub(crate) const RUNNABLE: u32 = 1;
-pub(crate) const RUNNING: u32 = 2;
-pub(crate) const WAITING: u32 = 4;
-pub(crate) const NOTIFIED: u32 = 5;
-pub(crate) const DEAD: u32 = 6;
 
 /// How much of a stack's top is fetched ahead: entry, closure, and the frames of a parking call.
 const PREFETCH_LINES: usize = 6;
@@ -144,7 +123,8 @@ impl WaitReason {
 /// The words of a goroutine that a switch touches: one cache line.
 #[repr(C, align(64))]
 pub(crate) struct G {
-    pub(crate) state: AtomicU32,
+    /// Where it is (`runnext_core::park`).
+    pub(crate) state: State,
     /// Arbiter between several possible wakers of one park (`sched::wait::Ticket`): generation and a
     /// "claimed" bit.
     pub(crate) claim: AtomicU32,
@@ -266,7 +246,7 @@ impl G {
         self.wired.store(ptr::null_mut(), Relaxed);
         self.yielder.set(ptr::null());
         // Published to others by the release of the queue it goes into.
-        self.state.store(RUNNABLE, Relaxed);
+        self.state.set_runnable();
     }
 
     #[inline]
@@ -546,7 +526,7 @@ impl G {
     /// caller must return the header to the slab (I2).
     #[inline]
     pub(crate) fn leave_cpu(&self) -> bool {
-        self.state.store(DEAD, Relaxed);
+        self.state.set_dead();
         self.cold().life.fetch_and(!ONCPU, AcqRel) < REF
     }
 

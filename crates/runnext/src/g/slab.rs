@@ -21,7 +21,9 @@ use std::ptr::{self, NonNull};
 use runnext_core::list::List;
 use runnext_sys::map::Region;
 
-use super::{Cold, G, IDLE};
+use runnext_core::park::IDLE;
+
+use super::{Cold, G};
 use crate::lock::Lock;
 
 const EXTENT: usize = 1 << 20;

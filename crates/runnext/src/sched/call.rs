@@ -21,10 +21,12 @@ use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering::*};
 
+use runnext_core::park::{Parked, Woken};
+
 use super::Shared;
 use super::wait::{Waiter, Who};
 use crate::fatal::fatal;
-use crate::g::{self, G, Switch, WaitReason};
+use crate::g::{G, Switch, WaitReason};
 use crate::m::{self, M};
 use crate::p::P;
 
@@ -95,9 +97,7 @@ impl Call {
             };
         };
         let g = current_g(m);
-        if g.state.load(Relaxed) == g::NOTIFIED {
-            // Acquire what the waker wrote before it notified.
-            g.state.swap(g::RUNNING, Acquire);
+        if g.state.take_notice() {
             return;
         }
         g.set_reason(reason);
@@ -152,20 +152,14 @@ impl Call {
         }
     }
 
-    /// The waker's half of the park protocol (`g`, "Protocol").
+    /// The waker's half of the park protocol (`runnext_core::park`).
     #[inline]
     fn ready(&self, g: &G) {
-        let mut state = g.state.load(Relaxed);
-        loop {
-            let next = match state {
-                g::WAITING => g::RUNNABLE,
-                g::RUNNING => g::NOTIFIED,
-                other => fatal(format_args!("goroutine {} woken in state {other}", g.id())),
-            };
-            match g.state.compare_exchange_weak(state, next, AcqRel, Relaxed) {
-                Ok(g::WAITING) => return self.enqueue(g),
-                Ok(_) => return,
-                Err(now) => state = now,
+        match g.state.wake() {
+            Woken::Queue => self.enqueue(g),
+            Woken::Noted => {}
+            Woken::Wrong(state) => {
+                fatal(format_args!("goroutine {} woken in state {state}", g.id()))
             }
         }
     }
@@ -270,7 +264,7 @@ pub(super) fn enter_slow(m: &'static M) -> bool {
     }
     // Like any other, but on this thread: a call need not be one that may migrate.
     g.wire(m);
-    g.state.store(g::RUNNABLE, Relaxed);
+    g.state.set_runnable();
     m.set_p(ptr::null());
     // SAFETY: runnable, and in no queue.
     unsafe { shared.push_global(g.ptr()) };
@@ -289,11 +283,7 @@ pub(super) fn take_p(m: &M, p: *const P) {
 #[cold]
 fn park_wired(m: &'static M, g: &G) {
     g.wire(m);
-    if g.state
-        .compare_exchange(g::RUNNING, g::WAITING, AcqRel, Acquire)
-        .is_err()
-    {
-        g.state.store(g::RUNNING, Relaxed); // notified meanwhile
+    if g.state.park() == Parked::Notified {
         unwire(m, g);
         return;
     }
@@ -310,7 +300,7 @@ fn park_wired(m: &'static M, g: &G) {
 fn yield_wired(m: &'static M, g: &G) {
     let p = m.p();
     g.wire(m);
-    g.state.store(g::RUNNABLE, Relaxed);
+    g.state.set_runnable();
     m.shared().put_tail(p, g);
     m.set_p(ptr::null());
     m.shared().hand_off(p);
@@ -327,7 +317,7 @@ fn resume_wired(m: &M, g: &G) -> bool {
         return false;
     }
     take_p(m, p);
-    g.state.store(g::RUNNING, Relaxed);
+    g.state.set_running();
     unwire(m, g);
     true
 }

@@ -40,7 +40,7 @@ use runnext_sys::{errno, thread};
 
 use super::call::{ask, enter_slow, forget_ask, take_p};
 use super::{Shared, worker};
-use crate::g::{self, G};
+use crate::g::G;
 use crate::m::{self, M};
 use crate::p::P;
 
@@ -157,7 +157,7 @@ fn stop_here(m: &'static M) {
         return m.set_robbed(); // shut down: it runs on, as nobody's, to its next call
     }
     take_p(m, p);
-    g.state.store(g::RUNNING, Relaxed);
+    g.state.set_running();
     if m.locks.get() == 0 {
         g.unwire();
     }
@@ -194,7 +194,7 @@ fn hand_over(shared: &Shared, m: &M, g: &G, p: &P) -> bool {
     };
     g.gain_weight();
     g.wire(m);
-    g.state.store(g::RUNNABLE, Relaxed);
+    g.state.set_runnable();
     m.set_p(std::ptr::null());
     // SAFETY: runnable, and in no queue.
     unsafe { shared.push_global(g.ptr()) };

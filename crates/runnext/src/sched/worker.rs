@@ -9,11 +9,12 @@ use std::ptr;
 use std::sync::atomic::{Ordering::*, fence};
 
 use runnext_core::next::{self, Pick};
+use runnext_core::park::Parked;
 use runnext_sys::{clock, cpu};
 
 use super::call::take_p;
 use super::{Shared, seat, spawn};
-use crate::g::{self, G, Switch};
+use crate::g::{G, Switch};
 use crate::m::M;
 use crate::p::{P, bump};
 
@@ -313,23 +314,20 @@ fn execute(m: &'static M, g: &'static G) -> bool {
     m.set_g(g);
     bump(&m.p().stats.dispatched);
     loop {
-        g.state.store(g::RUNNING, Relaxed);
+        g.state.set_running();
         // SAFETY: dispatched by this M, which is on its own stack; it has a stack.
         let asked = unsafe { g.resume() };
         let p = m.p(); // R2
         match asked {
             Some(Switch::Park) => {
                 g.lose_weight();
-                if g.state
-                    .compare_exchange(g::RUNNING, g::WAITING, AcqRel, Acquire)
-                    .is_ok()
-                {
+                if g.state.park() == Parked::Waiting {
                     break;
                 }
                 // Notified between publishing itself and here: it goes on at once, on the same slice.
             }
             Some(Switch::Yield) => {
-                g.state.store(g::RUNNABLE, Relaxed);
+                g.state.set_runnable();
                 shared.put_tail(p, g);
                 break;
             }
@@ -355,7 +353,7 @@ fn execute(m: &'static M, g: &'static G) -> bool {
 #[cold]
 fn cannot_start(m: &'static M, g: &'static G, why: &std::io::Error) -> bool {
     m.set_g(g);
-    g.state.store(g::RUNNING, Relaxed);
+    g.state.set_running();
     spawn::fail(m, g, why);
     let p = m.p(); // R2
     spawn::bury(m.shared(), p, g);
