@@ -38,9 +38,10 @@ use std::sync::atomic::{
 
 use corosensei::{Coroutine, Yielder};
 use runnext_core::list::Linked;
-use runnext_core::park::State;
+use runnext_core::park::{State, Woken};
 use runnext_sys::cpu;
 
+use crate::fatal::fatal;
 use crate::m::M;
 use crate::stack::Stack;
 
@@ -318,6 +319,19 @@ impl G {
         }
         // SAFETY: not null, owned by this goroutine (contract).
         unsafe { &mut *ext }
+    }
+
+    /// Its one waker ends its wait (`runnext_core::park`). True: it is runnable, and the caller's to queue.
+    #[inline]
+    pub(crate) fn wake(&self) -> bool {
+        match self.state.wake() {
+            Woken::Queue => true,
+            Woken::Noted => false,
+            Woken::Wrong(state) => fatal(format_args!(
+                "goroutine {} woken in state {state}",
+                self.id()
+            )),
+        }
     }
 
     /// Whether it has used little CPU lately: such a one, woken by an event, may take the P of one that runs on and on.

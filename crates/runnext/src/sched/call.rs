@@ -21,7 +21,7 @@ use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering::*};
 
-use runnext_core::park::{Parked, Woken};
+use runnext_core::park::Parked;
 
 use super::Shared;
 use super::wait::{Waiter, Who};
@@ -155,12 +155,8 @@ impl Call {
     /// The waker's half of the park protocol (`runnext_core::park`).
     #[inline]
     fn ready(&self, g: &G) {
-        match g.state.wake() {
-            Woken::Queue => self.enqueue(g),
-            Woken::Noted => {}
-            Woken::Wrong(state) => {
-                fatal(format_args!("goroutine {} woken in state {state}", g.id()))
-            }
+        if g.wake() {
+            self.enqueue(g);
         }
     }
 

@@ -47,8 +47,7 @@ use runnext_sys::clock;
 use super::Shared;
 use super::call::Call;
 use super::wait::{Ticket, Waiter, Who};
-use crate::fatal::fatal;
-use crate::g::{self, G, WaitReason};
+use crate::g::{G, WaitReason};
 use crate::lock::Lock;
 use crate::p::P;
 use store::Mapped;
@@ -197,23 +196,6 @@ impl Batch {
     }
 }
 
-/// The waker's half of the park protocol (`g`, "Protocol"). True: the goroutine is runnable now and must be queued.
-fn make_runnable(g: &G) -> bool {
-    let mut state = g.state.load(Relaxed);
-    loop {
-        let next = match state {
-            g::WAITING => g::RUNNABLE,
-            g::RUNNING => g::NOTIFIED,
-            other => fatal(format_args!("goroutine {} due in state {other}", g.id())),
-        };
-        match g.state.compare_exchange_weak(state, next, AcqRel, Relaxed) {
-            Ok(g::WAITING) => return true,
-            Ok(_) => return false,
-            Err(now) => state = now,
-        }
-    }
-}
-
 impl Shared {
     /// The earliest deadline of all Ps' timers, in the terms of `clock::now_ns`; NEVER if there is none.
     ///
@@ -258,7 +240,7 @@ impl Shared {
             };
             // SAFETY: claimed, so it waits for us to wake it.
             let g = unsafe { g.as_ref() };
-            if make_runnable(g) {
+            if G::wake(g) {
                 if woken == 0 && !in_burst {
                     self.put_local(p, g);
                 } else {
@@ -317,7 +299,7 @@ impl Shared {
                         unreachable!("a plain thread keeps its own time")
                     };
                     // SAFETY: claimed, so it waits for us to wake it.
-                    if make_runnable(unsafe { g.as_ref() }) {
+                    if G::wake(unsafe { g.as_ref() }) {
                         // SAFETY: runnable, and in no queue: we made it so.
                         unsafe { self.push_global(g) };
                     }
