@@ -95,6 +95,7 @@ func sweep(a args) {
 	n := a.int("n", 4_000_000)
 	r := newReport("sweep")
 	best, worst := 1e18, 0.0
+	contend(2, n/4) // Warms up.
 	for _, tasks := range []int{1, 2, 4, 8, 16, 32, 64} {
 		ns := contend(tasks, n)
 		best, worst = min(best, ns), max(worst, ns)

@@ -1,8 +1,9 @@
 //! The scenarios on runnext.
 
 mod chan;
-#[cfg(feature = "comm")]
-mod comm;
+#[cfg(feature = "select")]
+mod choice;
+mod locks;
 mod sched;
 mod stalls;
 mod timers;
@@ -27,8 +28,11 @@ fn main() {
         "preempt" | "blocking" | "gap" | "lost" | "syscall" | "checkpoint" | "tail" => {
             stalls::run(&args, &rt)
         }
-        #[cfg(feature = "comm")]
-        "select2" | "select4" | "mutex" | "sweep" | "fairness" | "rwfair" => comm::run(&args, &rt),
+        "mutex" | "sweep" | "fairness" | "rwfair" => locks::run(&args, &rt),
+        #[cfg(feature = "select")]
+        "select2" => choice::select2(&args, &rt),
+        #[cfg(feature = "select")]
+        "select4" => choice::select4(&args, &rt),
         "timers" => timers::timers(&args, &rt),
         "idlesleep" => timers::idle_sleep(&args, &rt),
         _ => chan::run(&args, &rt),

@@ -77,7 +77,7 @@ fn locks() -> Vec<Case> {
             "sweep",
             "lock throughput with 1 to 64 contenders, P=2",
         )
-        .args(&["procs=2"], &["n=500000"])
+        .args(&["procs=2"], &["n=2000000"])
         .reps(3)
         .on(&["go", "tokio", "may", "threads"])
         .high("lowest_pct_of_peak", "%", Bar::Value(50.0)),
