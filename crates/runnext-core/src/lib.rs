@@ -13,6 +13,7 @@
 //! | [`park`]   | a goroutine's state word: park and wake                     | sleeper and waker         |
 //! | [`steal`]  | the order in which a thief visits its victims               | read-only                 |
 //! | [`rng`]    | the dice behind every scheduling choice, seeded             | no; one per P             |
+//! | [`group`]  | which task group runs: shares, quotas, the governor         | atomics, and plain parts  |
 //! | [`timers`] | a heap of deadlines with lazy cancellation                  | no; the caller locks      |
 //! | [`waitlist`] | who waits for a channel or a lock, in order                | no; the caller locks      |
 //! | [`mutex_state`] | the word of a mutex and the rules for changing it       | by any number of lockers  |
@@ -21,6 +22,8 @@
 //! Tests: `cargo test -p runnext-core`, and the loom models with
 //! `RUSTFLAGS="--cfg loom" cargo test -p runnext-core --release --lib loom`.
 
+#[forbid(unsafe_code)]
+pub mod group;
 pub mod list;
 #[cfg_attr(not(loom), forbid(unsafe_code))] // its models read a loom cell
 pub mod mutex_state;

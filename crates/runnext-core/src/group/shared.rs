@@ -1,0 +1,496 @@
+//! One group as all Ps see it: its vtime, its part in the competition, its limit.
+//!
+//! # Why this shape
+//! A group's entitlement must be one number for the whole machine, or stealing makes the Ps' opinions drift apart. So the vtime is
+//! shared; but a P touches it only where a residency begins or ends, or where the group appears on the P or goes from it. In between,
+//! switches inside the group touch nothing here.
+//!
+//! Everything that decides whether, where and with what weight a group competes sits in one word, changed only in
+//! [`change`](Group::change). Whoever's exchange succeeds carries out the difference between the old and the new word on the
+//! clocks, so the sum of weights is exact however many change it at once.
+//!
+//! # Words
+//! *present*: a P has goroutines of the group queued, or runs them. *active*: present on some P and neither throttled nor held; active
+//! groups compete. *dormant*: not active.
+//!
+//! | bits of `word` | meaning                                             | changed by                                     |
+//! |----------------|-----------------------------------------------------|------------------------------------------------|
+//! | 0–15           | weight, as the user set it                          | `set_weight`                                   |
+//! | 16–17          | priority                                            | `set_priority`                                 |
+//! | 18             | throttled: no quota left, until `until`             | the P that found out; whoever looks after that |
+//! | 19             | held by the governor                                | the governor's caller                          |
+//! | 20             | alive                                               | `Ledger::add`, `Ledger::remove`                |
+//! | 32–63          | Ps it is present on                                 | each P for itself                              |
+//!
+//! # Sleep and wake
+//! A group that goes dormant with credit keeps up to one slice of it, which melts away over [`MELT`]. One that goes dormant with a debt
+//! keeps its vtime: the clock must come past it first, which takes just as long as it would have taken the group to pay by waiting.
+//! So sleeping neither earns nor saves anything.
+//!
+//! # Invariants
+//! I1  An active group's weight is in exactly one clock, and only an active group's.
+//! I2  A step of an active group's vtime moves its clock too, so lags add up to nothing (but for races: see `vtime`).
+//! I3  After each residency −n·(slice + tick) ≤ lag ≤ n·slice, n = min(Ps, goroutines): one that cannot use its weight banks
+//!     no credit, and one that overran pays for what it overran.
+//!
+//! # Context
+//! No locks, no allocation. Any P, any time. Tests: `tables.rs`, `tests/groups`.
+
+use super::bucket::Bucket;
+use super::config::{MS, Priority, Quota};
+use super::vtime::{self, Clock, FORGET};
+use super::{Clocks, MAX_PROCS, Usage};
+use crate::shim::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+/// How long a sleeper's credit lasts, in ns.
+pub const MELT: u64 = 10 * MS;
+/// How late a goroutine that never checkpoints is stopped at worst, in ns.
+pub const TICK: u64 = 10 * MS;
+/// How often a High group's weight counts.
+pub const HIGH_FACTOR: u32 = 4;
+
+/// No parent.
+pub(super) const NONE: u32 = u32::MAX;
+
+/// A copy of a group's state word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Word(u64);
+
+const THROTTLED: u64 = 1 << 18;
+const HELD: u64 = 1 << 19;
+const ALIVE: u64 = 1 << 20;
+const PRESENT: u64 = 1 << 32;
+
+impl Word {
+    pub(super) fn alive(weight: u32, priority: Priority) -> Word {
+        Word(ALIVE).with_weight(weight).with_priority(priority)
+    }
+
+    pub(super) const fn dead() -> Word {
+        Word(0)
+    }
+
+    #[inline]
+    pub(super) fn is_alive(self) -> bool {
+        self.0 & ALIVE != 0
+    }
+
+    #[inline]
+    pub(super) fn present(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    #[inline]
+    pub(super) fn priority(self) -> Priority {
+        match self.0 >> 16 & 3 {
+            0 => Priority::Normal,
+            1 => Priority::High,
+            _ => Priority::Low,
+        }
+    }
+
+    /// The weight that counts.
+    #[inline]
+    pub(super) fn weight(self) -> u32 {
+        let weight = self.0 as u16 as u32;
+        if self.priority() == Priority::High {
+            weight * HIGH_FACTOR
+        } else {
+            weight
+        }
+    }
+
+    #[inline]
+    pub(super) fn is_throttled(self) -> bool {
+        self.0 & THROTTLED != 0
+    }
+
+    #[inline]
+    pub(super) fn is_held(self) -> bool {
+        self.0 & HELD != 0
+    }
+
+    #[inline]
+    pub(super) fn is_active(self) -> bool {
+        self.present() != 0 && self.0 & (THROTTLED | HELD) == 0
+    }
+
+    fn with_weight(self, weight: u32) -> Word {
+        Word(self.0 & !0xffff | u64::from(weight))
+    }
+
+    fn with_priority(self, priority: Priority) -> Word {
+        let bits = match priority {
+            Priority::Normal => 0,
+            Priority::High => 1,
+            Priority::Low => 2,
+        };
+        Word(self.0 & !(3 << 16) | bits << 16)
+    }
+}
+
+/// One group. See the [module](self).
+#[derive(Debug)]
+#[repr(align(128))]
+pub struct Group {
+    word: AtomicU64,
+    v: AtomicU64,
+    slice: AtomicU64,
+    /// Goroutines queued, as the Ps last said.
+    queued: AtomicU64,
+    /// Ps that run it, or a child of it.
+    running: AtomicU32,
+    pub(super) parent: AtomicU32,
+    pub(super) governed: AtomicU32,
+    pub(super) children: AtomicU32,
+    pub(super) bucket: Bucket,
+
+    // Not needed where a P only looks at the group.
+    cpu: AtomicU64,
+    /// Credit in ns when it went dormant, and when that was.
+    credit: AtomicU64,
+    slept: AtomicU64,
+    until: AtomicU64,
+    throttled_at: AtomicU64,
+    throttled_ns: AtomicU64,
+    throttled_count: AtomicU64,
+    on: [AtomicU64; MAX_PROCS / 64],
+}
+
+impl Group {
+    pub(super) fn empty() -> Group {
+        Group {
+            word: AtomicU64::new(Word::dead().0),
+            v: AtomicU64::new(0),
+            slice: AtomicU64::new(MS),
+            queued: AtomicU64::new(0),
+            running: AtomicU32::new(0),
+            parent: AtomicU32::new(NONE),
+            governed: AtomicU32::new(0),
+            children: AtomicU32::new(0),
+            bucket: Bucket::unlimited(),
+            cpu: AtomicU64::new(0),
+            credit: AtomicU64::new(0),
+            slept: AtomicU64::new(0),
+            until: AtomicU64::new(0),
+            throttled_at: AtomicU64::new(0),
+            throttled_ns: AtomicU64::new(0),
+            throttled_count: AtomicU64::new(0),
+            on: std::array::from_fn(|_| AtomicU64::new(0)),
+        }
+    }
+
+    /// Makes a claimed place a new group; nobody else knows it yet.
+    pub(super) fn reset(&self, slice: u64, governed: bool, parent: u32, now: u64) {
+        self.slice.store(slice, Relaxed);
+        self.parent.store(parent, Relaxed);
+        self.governed.store(u32::from(governed), Relaxed);
+        self.bucket.unlimit();
+        self.credit.store(0, Relaxed);
+        // So long ago that nothing of the place's former life counts.
+        self.slept.store(now.wrapping_sub(FORGET), Relaxed);
+        for word in [
+            &self.queued,
+            &self.cpu,
+            &self.until,
+            &self.throttled_ns,
+            &self.throttled_count,
+        ] {
+            word.store(0, Relaxed);
+        }
+    }
+
+    /// Claims the place for a new group, or gives it up; false if it is not in the state `from`.
+    pub(super) fn claim(&self, from: Word, to: Word) -> bool {
+        self.word
+            .compare_exchange(from.0, to.0, Relaxed, Relaxed)
+            .is_ok()
+    }
+
+    #[inline]
+    pub(super) fn word(&self) -> Word {
+        Word(self.word.load(Relaxed))
+    }
+
+    #[inline]
+    pub(super) fn v(&self) -> u64 {
+        self.v.load(Relaxed)
+    }
+
+    #[inline]
+    pub(super) fn slice(&self) -> u64 {
+        self.slice.load(Relaxed)
+    }
+
+    #[inline]
+    pub(super) fn running(&self) -> u32 {
+        self.running.load(Relaxed)
+    }
+
+    #[inline]
+    pub(super) fn queued(&self) -> u64 {
+        self.queued.load(Relaxed)
+    }
+
+    #[inline]
+    pub(super) fn until(&self) -> u64 {
+        self.until.load(Relaxed)
+    }
+
+    /// Under the governor.
+    #[inline]
+    pub fn is_governed(&self) -> bool {
+        self.governed.load(Relaxed) != 0
+    }
+
+    /// Its scheduling parameters and counters, as of about now.
+    pub fn usage(&self, clocks: &Clocks) -> Usage {
+        let word = self.word();
+        Usage {
+            cpu_ns: self.cpu.load(Relaxed),
+            throttled_ns: self.throttled_ns.load(Relaxed),
+            throttled_count: self.throttled_count.load(Relaxed),
+            queued: self.queued() as usize,
+            running: self.running() as usize,
+            lag_ns: if word.is_active() {
+                vtime::service(self.v(), clocks.of(word.priority()).now(), word.weight())
+            } else {
+                0
+            },
+            throttled: word.is_throttled() || word.is_held(),
+        }
+    }
+
+    /// The Ps it is present on.
+    pub fn holders(&self) -> impl Iterator<Item = usize> + '_ {
+        self.on.iter().enumerate().flat_map(|(i, word)| {
+            let mut bits = word.load(Relaxed);
+            core::iter::from_fn(move || {
+                let bit = bits.trailing_zeros();
+                bits &= bits.wrapping_sub(1);
+                (bit < 64).then_some(i * 64 + bit as usize)
+            })
+        })
+    }
+
+    // ---- the state word ----
+
+    /// Changes the word, and carries the difference out on the clocks.
+    fn change(&self, clocks: &Clocks, now: u64, f: impl Fn(Word) -> Word) -> (Word, Word) {
+        let mut old = self.word.load(Relaxed);
+        let new = loop {
+            let new = f(Word(old)).0;
+            match self.word.compare_exchange_weak(old, new, Relaxed, Relaxed) {
+                Ok(_) => break Word(new),
+                Err(seen) => old = seen,
+            }
+        };
+        let old = Word(old);
+        match (old.is_active(), new.is_active()) {
+            (false, true) => self.join(clocks.of(new.priority()), new.weight(), now),
+            (true, false) => self.leave(clocks.of(old.priority()), old.weight(), now),
+            (true, true) if old.priority() != new.priority() || old.weight() != new.weight() => {
+                self.convert(clocks, old, new)
+            }
+            _ => {}
+        }
+        (old, new)
+    }
+
+    fn join(&self, clock: &Clock, w: u32, now: u64) {
+        let (v, clocked) = (self.v(), clock.now());
+        let slept = now.saturating_sub(self.slept.load(Relaxed));
+        let debt = vtime::service(clocked, v, w);
+        let place = if slept < FORGET && debt > 0 {
+            let most = MAX_PROCS as u64 * (self.slice() + TICK);
+            clocked.wrapping_add(vtime::vtime((debt as u64).min(most), w))
+        } else {
+            let credit = self.credit.load(Relaxed).min(self.slice());
+            let left = credit * MELT.saturating_sub(slept) / MELT;
+            clocked.wrapping_sub(vtime::vtime(left, w))
+        };
+        self.v.store(place, Relaxed);
+        clock.join(w, place);
+    }
+
+    fn leave(&self, clock: &Clock, w: u32, now: u64) {
+        let v = self.v();
+        let lag = vtime::service(v, clock.now(), w);
+        let credit = lag.clamp(0, self.slice() as i64);
+        self.credit.store(credit as u64, Relaxed);
+        self.slept.store(now, Relaxed);
+        clock.leave(w, v);
+    }
+
+    /// The lag stays what it is, in ns.
+    fn convert(&self, clocks: &Clocks, old: Word, new: Word) {
+        let (from, to) = (clocks.of(old.priority()), clocks.of(new.priority()));
+        let (v, w) = (self.v(), new.weight());
+        let lag = vtime::service(v, from.now(), old.weight());
+        let step = vtime::vtime(lag.unsigned_abs(), w);
+        let place = |clocked: u64| match lag < 0 {
+            true => clocked.wrapping_add(step),
+            false => clocked.wrapping_sub(step),
+        };
+        if core::ptr::eq(from, to) {
+            self.v.store(place(from.now()), Relaxed);
+            from.reweighed(old.weight(), w);
+        } else {
+            from.leave(old.weight(), v);
+            self.v.store(place(to.now()), Relaxed);
+            to.join(w, place(to.now()));
+        }
+    }
+
+    /// It appeared on `p`. True if it was nowhere before.
+    pub(super) fn appear(&self, clocks: &Clocks, p: usize, now: u64) -> bool {
+        self.on[p / 64].fetch_or(1 << (p % 64), Relaxed);
+        let (old, _) = self.change(clocks, now, |word| Word(word.0 + PRESENT));
+        old.present() == 0
+    }
+
+    /// It went from `p`. True if it is nowhere any more.
+    pub(super) fn vanish(&self, clocks: &Clocks, p: usize, now: u64) -> bool {
+        self.on[p / 64].fetch_and(!(1 << (p % 64)), Relaxed);
+        let (_, new) = self.change(clocks, now, |word| Word(word.0 - PRESENT));
+        new.present() == 0
+    }
+
+    pub(super) fn set_weight(&self, clocks: &Clocks, weight: u32, now: u64) {
+        self.change(clocks, now, |word| word.with_weight(weight));
+    }
+
+    pub(super) fn set_priority(&self, clocks: &Clocks, priority: Priority, now: u64) {
+        self.change(clocks, now, |word| word.with_priority(priority));
+    }
+
+    pub(super) fn set_slice(&self, slice: u64) {
+        self.slice.store(slice, Relaxed);
+    }
+
+    pub(super) fn set_quota(&self, clocks: &Clocks, quota: Option<Quota>, procs: u32, now: u64) {
+        match quota {
+            Some(quota) => {
+                let users = procs.min(quota.rate.parallelism() + 1);
+                let capacity = quota.burst.max(u64::from(procs) * MS);
+                let debt = u64::from(users) * TICK;
+                self.bucket.limit(quota.rate, capacity, debt, now);
+            }
+            None => self.bucket.unlimit(),
+        }
+        // Whoever picks it next finds out whether it must wait under the new quota.
+        self.resume(clocks, now);
+    }
+
+    /// No quota left: out of the competition until `until`.
+    pub(super) fn throttle(&self, clocks: &Clocks, until: u64, now: u64) {
+        self.until.store(until, Relaxed);
+        let (old, _) = self.change(clocks, now, |word| Word(word.0 | THROTTLED));
+        if !old.is_throttled() {
+            self.throttled_at.store(now, Relaxed);
+            self.throttled_count.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Back from [`throttle`](Group::throttle).
+    pub(super) fn resume(&self, clocks: &Clocks, now: u64) {
+        if self.word().is_throttled() {
+            let (old, _) = self.change(clocks, now, |word| Word(word.0 & !THROTTLED));
+            if old.is_throttled() {
+                self.count_pause(now);
+            }
+        }
+    }
+
+    /// The governor stops it, or lets it go on.
+    pub(super) fn hold(&self, clocks: &Clocks, held: bool, now: u64) {
+        let (old, _) = self.change(clocks, now, |word| match held {
+            true => Word(word.0 | HELD),
+            false => Word(word.0 & !HELD),
+        });
+        match (old.is_held(), held) {
+            (false, true) => {
+                self.throttled_at.store(now, Relaxed);
+                self.throttled_count.fetch_add(1, Relaxed);
+            }
+            (true, false) => self.count_pause(now),
+            _ => {}
+        }
+    }
+
+    fn count_pause(&self, now: u64) {
+        let pause = now.saturating_sub(self.throttled_at.load(Relaxed));
+        self.throttled_ns.fetch_add(pause, Relaxed);
+    }
+
+    // ---- service ----
+
+    /// One P more, or less, runs it or a child of it.
+    #[inline]
+    pub(super) fn runs(&self, change: i32) {
+        self.running.fetch_add(change as u32, Relaxed);
+    }
+
+    /// A P begins to run it, and pays for the whole residency: until it ends nobody else takes the group for as much behind as it
+    /// was. Returns the vtime it started from and the step.
+    pub(super) fn precharge(&self, clocks: &Clocks, ns: u64) -> (u64, u64) {
+        let word = self.word();
+        let step = vtime::vtime(ns, word.weight());
+        let from = self.v.fetch_add(step, Relaxed);
+        self.moved(clocks, word, step as i64);
+        (from, step)
+    }
+
+    /// The residency is over and took `used` ns, of which `step` is paid.
+    pub(super) fn settle(&self, clocks: &Clocks, step: u64, used: u64, procs: u32) {
+        let word = self.word();
+        let due = vtime::vtime(used, word.weight()).wrapping_sub(step) as i64;
+        self.v.fetch_add(due as u64, Relaxed);
+        self.moved(clocks, word, due);
+        self.cpu.fetch_add(used, Relaxed);
+        let n = self.queued() + u64::from(self.running());
+        self.clamp(clocks, word, n.clamp(1, u64::from(procs)));
+    }
+
+    /// Takes back `ns` that were charged but not had.
+    pub(super) fn refund(&self, clocks: &Clocks, ns: u64) {
+        let word = self.word();
+        let step = vtime::vtime(ns, word.weight());
+        self.v.fetch_sub(step, Relaxed);
+        self.moved(clocks, word, -(step as i64));
+        self.cpu.fetch_sub(ns.min(self.cpu.load(Relaxed)), Relaxed);
+    }
+
+    #[inline]
+    fn moved(&self, clocks: &Clocks, word: Word, dv: i64) {
+        if word.is_active() {
+            clocks.of(word.priority()).moved(word.weight(), dv); // I2
+        }
+    }
+
+    fn clamp(&self, clocks: &Clocks, word: Word, n: u64) {
+        if !word.is_active() {
+            return;
+        }
+        let lag = vtime::service(self.v(), clocks.of(word.priority()).now(), word.weight());
+        let (most, least) = (n * self.slice(), n * (self.slice() + TICK)); // I3
+        let cut = if lag > most as i64 {
+            vtime::vtime(lag as u64 - most, word.weight()) as i64
+        } else if lag < -(least as i64) {
+            -(vtime::vtime(lag.unsigned_abs() - least, word.weight()) as i64)
+        } else {
+            return;
+        };
+        self.v.fetch_add(cut as u64, Relaxed);
+        self.moved(clocks, word, cut);
+    }
+
+    /// A P's count of queued goroutines changed.
+    #[inline]
+    pub(super) fn publish(&self, before: u32, after: u32) {
+        let change = u64::from(after).wrapping_sub(u64::from(before));
+        if change != 0 {
+            self.queued.fetch_add(change, Relaxed);
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Virtual time: CPU time divided by weight, and the clock that says where everybody should be by now.
+//!
+//! # Words
+//! *service*: CPU time in ns. *vtime*: service · 2¹⁶ / weight, a `u64` that wraps; only differences mean anything.
+//! *clock*: the weighted mean V of the vtimes of all groups that compete. *lag*: weight · (V − vtime), the service a
+//! group is owed (positive) or has had too much of. By definition of the mean, all lags add up to nothing.
+//!
+//! # Why this shape
+//! A mean can be kept without visiting anybody: when a competitor of weight w moves by d, the mean of all moves by
+//! w·d/W, W being the sum of weights; one that joins or leaves moves it likewise. So the clock is two words, and each
+//! of the changes is one atomic addition. Rejected: the least vtime (CFS's floor: a group that never wants what it could
+//! have holds it back); per-P clocks (drift apart under stealing); a tree of all groups (a global ordered queue).
+//!
+//! # Bounds
+//! Weights are 1 to 40 000 (four times the largest public one). A charge is cut at [`MAX_CHARGE`], 2⁴⁰ ns, so a step of
+//! vtime is below 2⁵⁶. A competitor's lag is clamped to 2³⁸ ns, so vtimes that are compared differ by less
+//! than 2⁵⁵: far from the 2⁶³ where a wrapping comparison turns round. Who sleeps is compared only if it slept for less than
+//! [`FORGET`]; V then moved by at most 10 s · 1024 Ps · 2¹⁶ < 2⁶⁰.
+//! Rounding: a step is exact to one unit, 2⁻¹⁶ ns at weight 1 and 0.6 ns at weight 40 000; the mean is rounded down, by less
+//! than a unit each time.
+//!
+//! # Context
+//! No locks, no allocation. Two words change one after the other, so V may be off by one step while others are between
+//! the two; [`Clock::pull`] takes such errors back.
+
+use crate::shim::{AtomicU64, Ordering::Relaxed};
+
+/// Fractional bits of a vtime.
+const BITS: u32 = 16;
+/// The most that one step charges, in ns (18 minutes).
+pub const MAX_CHARGE: u64 = 1 << 40;
+/// Whoever sleeps for longer than this, in ns, comes back without credit and without debt.
+pub const FORGET: u64 = 10_000_000_000;
+
+/// The vtime that `ns` of service take at `weight`; rounded up, so that nothing is free.
+#[inline]
+pub fn vtime(ns: u64, weight: u32) -> u64 {
+    (ns.min(MAX_CHARGE) << BITS).div_ceil(u64::from(weight.max(1)))
+}
+
+/// The service, in ns, that lies between two vtimes at `weight`: from `from` to `to`.
+#[inline]
+pub fn service(from: u64, to: u64, weight: u32) -> i64 {
+    let d = i128::from(to.wrapping_sub(from) as i64) * i128::from(weight);
+    (d >> BITS).clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64
+}
+
+/// `a` is earlier than `b`.
+#[inline]
+pub fn before(a: u64, b: u64) -> bool {
+    (a.wrapping_sub(b) as i64) < 0
+}
+
+/// Where everybody should be by now. See the [module](self).
+#[derive(Debug)]
+pub struct Clock {
+    v: AtomicU64,
+    weight: AtomicU64,
+}
+
+impl Clock {
+    /// A clock nobody lives by.
+    pub fn new() -> Clock {
+        Clock {
+            v: AtomicU64::new(0),
+            weight: AtomicU64::new(0),
+        }
+    }
+
+    /// V.
+    #[inline]
+    pub fn now(&self) -> u64 {
+        self.v.load(Relaxed)
+    }
+
+    /// The weights of all that compete.
+    #[inline]
+    pub fn weight(&self) -> u64 {
+        self.weight.load(Relaxed)
+    }
+
+    /// A competitor of weight `w` moved by `dv`.
+    #[inline]
+    pub(super) fn moved(&self, w: u32, dv: i64) {
+        self.shift(i128::from(dv) * i128::from(w), self.weight());
+    }
+
+    /// One with weight `w` at `v` begins to compete.
+    pub(super) fn join(&self, w: u32, v: u64) {
+        let sum = self.weight.fetch_add(u64::from(w), Relaxed) + u64::from(w);
+        let d = v.wrapping_sub(self.now()) as i64;
+        self.shift(i128::from(d) * i128::from(w), sum);
+    }
+
+    /// One with weight `w` at `v` competes no more. The clock of nobody stands still.
+    pub(super) fn leave(&self, w: u32, v: u64) {
+        let sum = self.weight.fetch_sub(u64::from(w), Relaxed) - u64::from(w);
+        let d = v.wrapping_sub(self.now()) as i64;
+        self.shift(-i128::from(d) * i128::from(w), sum);
+    }
+
+    /// One that keeps its lag changed its weight.
+    pub(super) fn reweighed(&self, old: u32, new: u32) {
+        let change = u64::from(new).wrapping_sub(u64::from(old));
+        self.weight.fetch_add(change, Relaxed);
+    }
+
+    /// Half-way to where the mean really is, as somebody counted.
+    pub(super) fn pull(&self, mean: u64) {
+        let d = mean.wrapping_sub(self.now()) as i64;
+        self.v.fetch_add((d / 2) as u64, Relaxed);
+    }
+
+    #[inline]
+    fn shift(&self, weighted: i128, sum: u64) {
+        if sum != 0 {
+            let d = match i64::try_from(weighted) {
+                Ok(small) => small.div_euclid(sum as i64), // much the cheaper division
+                Err(_) => weighted.div_euclid(i128::from(sum)) as i64,
+            };
+            self.v.fetch_add(d as u64, Relaxed);
+        }
+    }
+}
+
+impl Default for Clock {
+    fn default() -> Clock {
+        Clock::new()
+    }
+}
