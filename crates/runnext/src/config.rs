@@ -24,7 +24,7 @@ pub(crate) struct Debug {
 
 impl Debug {
     pub(crate) fn from_env() -> Debug {
-        let text = std::env::var("RUNNEXT_DEBUG").unwrap_or_default();
+        let text = variable("RUNNEXT_DEBUG", |text| Ok(text.to_owned())).unwrap_or_default();
         let (debug, complaints) = Debug::parse(&text, RandomState::new().build_hasher().finish());
         for complaint in complaints {
             eprintln!("runnext: RUNNEXT_DEBUG: {complaint}");
@@ -78,27 +78,33 @@ fn usable_signal(number: u64) -> Option<i32> {
     matches!(number, 10 | 12 | 23 | 34..=64).then_some(number as i32)
 }
 
+/// A variable, if it is set and makes sense.
+fn variable<T>(name: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Option<T> {
+    let text = std::env::var_os(name)?;
+    let parsed = match text.to_str() {
+        Some(text) => parse(text.trim()),
+        None => Err("it is not UTF-8".into()),
+    };
+    parsed
+        .map_err(|why| eprintln!("runnext: ignored {name}={}: {why}", text.display()))
+        .ok()
+}
+
 /// A whole number from the environment.
-pub(crate) fn number(name: &str) -> Option<usize> {
-    let text = std::env::var(name).ok()?;
-    let number = text.trim().parse().ok();
-    if number.is_none() {
-        eprintln!("runnext: ignored {name}={text}: it must be a whole number");
-    }
-    number
+pub(crate) fn number(name: &str, least: usize, most: usize) -> Option<usize> {
+    variable(name, |text| match text.parse() {
+        Ok(n) if (least..=most).contains(&n) => Ok(n),
+        _ => Err(format!("it must be a whole number from {least} to {most}")),
+    })
 }
 
 /// A yes or no from the environment.
 pub(crate) fn switch(name: &str) -> Option<bool> {
-    let text = std::env::var(name).ok()?;
-    match text.trim() {
-        "1" | "true" | "on" => Some(true),
-        "0" | "false" | "off" => Some(false),
-        _ => {
-            eprintln!("runnext: ignored {name}={text}: it must be 1 or 0");
-            None
-        }
-    }
+    variable(name, |text| match text {
+        "1" | "true" | "on" => Ok(true),
+        "0" | "false" | "off" => Ok(false),
+        _ => Err("it must be 1 or 0".into()),
+    })
 }
 
 /// Refuses a setting out of range, with the range.

@@ -22,6 +22,9 @@ use crate::sched::spawn::{self, Options};
 use crate::sched::{Config, MAX_PROCS, Shared, start_monitor};
 use crate::stack;
 
+/// The most threads a runtime may be allowed.
+const MAX_THREADS: usize = 1_000_000;
+
 /// A scheduler with its threads.
 ///
 /// Most programs have one, made by `#[runnext::main]`. Several may exist one after another or side by side; goroutines of
@@ -260,24 +263,28 @@ impl Builder {
 
     fn config(self) -> io::Result<(Config, i32)> {
         let debug = Debug::from_env();
-        let procs = match self.procs.or_else(|| config::number("RUNNEXT_PROCS")) {
+        let procs = match self
+            .procs
+            .or_else(|| config::number("RUNNEXT_PROCS", 1, MAX_PROCS))
+        {
             Some(n) => n,
             None => cpu::default_procs().min(MAX_PROCS),
         };
         config::in_range("procs", procs, 1, MAX_PROCS)?;
         let max_threads = self
             .max_threads
-            .or_else(|| config::number("RUNNEXT_MAX_THREADS"))
+            .or_else(|| config::number("RUNNEXT_MAX_THREADS", 1, MAX_THREADS))
             .unwrap_or(10_000);
-        config::in_range("max_threads", max_threads, 1, 1_000_000)?;
+        config::in_range("max_threads", max_threads, 1, MAX_THREADS)?;
         let stack_size = self
             .stack_size
-            .or_else(|| config::number("RUNNEXT_STACK_SIZE"))
+            .or_else(|| config::number("RUNNEXT_STACK_SIZE", 1, stack::MAX_SIZE))
             .unwrap_or(256 << 10);
         let slice = self
             .time_slice
             .or_else(|| {
-                config::number("RUNNEXT_TIME_SLICE").map(|ms| Duration::from_millis(ms as u64))
+                config::number("RUNNEXT_TIME_SLICE", 1, 10_000)
+                    .map(|ms| Duration::from_millis(ms as u64))
             })
             .unwrap_or(Duration::from_millis(10));
         config::in_range(

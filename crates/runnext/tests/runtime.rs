@@ -54,7 +54,11 @@ fn many_threads_use_one_runtime() {
                 for j in 0..200 {
                     match j % 3 {
                         0 => rt.run(|| sum.fetch_add(i, Relaxed)),
-                        1 => rt.go(move || i).join().map(|i| sum.fetch_add(i, Relaxed)).unwrap(),
+                        1 => rt
+                            .go(move || i)
+                            .join()
+                            .map(|i| sum.fetch_add(i, Relaxed))
+                            .unwrap(),
                         _ => {
                             let inner = rt.run(|| go(move || i));
                             sum.fetch_add(inner.join().unwrap(), Relaxed)
@@ -105,9 +109,18 @@ fn a_goroutine_builds_and_drops_a_runtime() {
 #[test]
 fn each_runtime_counts_its_own() {
     let (a, b) = (runtime(1), runtime(3));
-    assert_eq!(a.run(|| (runnext::num_goroutines(), runnext::procs())), (1, 1));
-    assert_eq!(b.run(|| (runnext::num_goroutines(), runnext::procs())), (1, 3));
-    assert_eq!(b.run(|| runnext::current().unwrap().spawned_at().file()), file!());
+    assert_eq!(
+        a.run(|| (runnext::num_goroutines(), runnext::procs())),
+        (1, 1)
+    );
+    assert_eq!(
+        b.run(|| (runnext::num_goroutines(), runnext::procs())),
+        (1, 3)
+    );
+    assert_eq!(
+        b.run(|| runnext::current().unwrap().spawned_at().file()),
+        file!()
+    );
     assert!(format!("{b:?}").contains("procs: 3"));
 }
 
@@ -263,9 +276,8 @@ fn wakes_and_joins_cross_between_threads_and_goroutines() {
             1
         });
         let second = rt.go(move || first.join().unwrap() + 1);
-        let third = std::thread::scope(|s| {
-            s.spawn(move || second.join().unwrap() + 1).join().unwrap()
-        });
+        let third =
+            std::thread::scope(|s| s.spawn(move || second.join().unwrap() + 1).join().unwrap());
         assert_eq!(third, 3);
     }
 }

@@ -99,7 +99,12 @@ impl Ended {
 /// Runs `body`, the closure of a test, in a child process with these variables. In the child this does not return.
 #[track_caller]
 pub fn child<F: FnOnce()>(variables: &[(&str, &str)], body: F) -> Ended {
-    let name = test_name::<F>();
+    child_of(test_name::<F>(), variables, body)
+}
+
+/// As [`child`], for closures of helpers: `name` is the path of the test.
+#[track_caller]
+pub fn child_of(name: &str, variables: &[(&str, &str)], body: impl FnOnce()) -> Ended {
     if std::env::var(VARIABLE).is_ok_and(|v| v == name) {
         let status = match panic::catch_unwind(AssertUnwindSafe(body)) {
             Ok(()) => PASSED,

@@ -1,0 +1,231 @@
+//! `lock_os_thread`: one goroutine, one thread, and the P that goes back and forth.
+
+mod common;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
+
+use common::{child, runtime, until};
+use runnext::{go, lock_os_thread, scope, yield_now};
+
+fn tid() -> i32 {
+    // SAFETY: no preconditions.
+    unsafe { libc::gettid() }
+}
+
+/// Keeps every P busy, so that yielding means leaving.
+fn with_company(f: impl FnOnce()) {
+    let stop = AtomicBool::new(false);
+    scope(|s| {
+        for _ in 0..4 {
+            s.go(|| {
+                while !stop.load(Relaxed) {
+                    yield_now();
+                }
+            });
+        }
+        f();
+        stop.store(true, Relaxed);
+    });
+}
+
+#[runnext::test(procs = 2)]
+fn a_locked_goroutine_stays_and_nobody_else_comes() {
+    with_company(|| {
+        let _tied = lock_os_thread();
+        let mine = tid();
+        for _ in 0..100 {
+            yield_now();
+            assert_eq!(tid(), mine);
+            assert_ne!(go(tid).join().unwrap(), mine, "another ran on our thread");
+            assert_eq!(tid(), mine);
+        }
+    });
+}
+
+#[runnext::test(procs = 2)]
+fn guards_nest() {
+    with_company(|| {
+        let outer = lock_os_thread();
+        let inner = lock_os_thread();
+        let mine = tid();
+        drop(outer);
+        for _ in 0..50 {
+            yield_now();
+            assert_eq!(tid(), mine);
+        }
+        drop(inner);
+        // Free again: a thread that stayed locked would be one fewer for ever.
+        for _ in 0..200 {
+            drop(lock_os_thread());
+            yield_now();
+        }
+    });
+}
+
+#[runnext::test(procs = 1)]
+fn on_one_processor_it_goes_back_and_forth() {
+    // Locked waits for unlocked, and unlocked for locked.
+    let _tied = lock_os_thread();
+    for i in 0..200 {
+        let other = go(move || {
+            let locked = go(move || {
+                let _tied = lock_os_thread();
+                yield_now();
+                i
+            });
+            yield_now();
+            locked.join().unwrap()
+        });
+        assert_eq!(other.join().unwrap(), i);
+    }
+}
+
+/// A polling goroutine, locked and unlocked, sees what the other does: yielding yields.
+#[runnext::test(procs = 1)]
+fn yielding_makes_progress_locked_or_not() {
+    for lock in [false, true] {
+        let flag = Arc::new(AtomicBool::new(false));
+        let other = Arc::clone(&flag);
+        let _tied = lock.then(lock_os_thread);
+        go(move || other.store(true, Relaxed));
+        while !flag.load(Relaxed) {
+            yield_now();
+        }
+    }
+}
+
+#[runnext::test(procs = 4)]
+fn many_locked_ones_side_by_side() {
+    let ends = Arc::new(AtomicUsize::new(0));
+    let handles: Vec<_> = (0..30)
+        .map(|i| {
+            let ends = Arc::clone(&ends);
+            go(move || {
+                let _tied = lock_os_thread();
+                let mine = tid();
+                for j in 0..20 {
+                    match (i + j) % 3 {
+                        0 => yield_now(),
+                        1 => drop(go(yield_now)),
+                        _ => go(|| ()).join().unwrap(),
+                    }
+                    assert_eq!(tid(), mine);
+                }
+                ends.fetch_add(1, Relaxed);
+            })
+        })
+        .collect();
+    for handle in handles {
+        handle.join().unwrap();
+    }
+    assert_eq!(ends.load(Relaxed), 30);
+    until(|| runnext::num_goroutines() == 1);
+}
+
+#[test]
+fn a_thread_dies_with_the_goroutine_that_ended_locked() {
+    child(&[], || {
+        let rt = runtime(2);
+        rt.run(|| {
+            for _ in 0..20 {
+                let handle = go(|| {
+                    std::mem::forget(lock_os_thread());
+                    yield_now();
+                    tid()
+                });
+                let dead = PathBuf::from(format!("/proc/self/task/{}", handle.join().unwrap()));
+                until(|| !dead.exists());
+                assert_eq!(go(|| 1).join().unwrap(), 1);
+            }
+        });
+    })
+    .passed();
+}
+
+/// What a locked goroutine does to its thread, no other thread inherits: here, a signal mask.
+#[test]
+fn new_threads_are_clean() {
+    fn blocks_usr2(change: bool) -> bool {
+        // SAFETY: plain out-pointers; the set is initialised before it is read.
+        unsafe {
+            let mut set: libc::sigset_t = std::mem::zeroed();
+            if change {
+                libc::sigemptyset(&mut set);
+                libc::sigaddset(&mut set, libc::SIGUSR2);
+                libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
+            }
+            libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &mut set);
+            libc::sigismember(&set, libc::SIGUSR2) == 1
+        }
+    }
+    let rt = runtime(2);
+    rt.run(|| {
+        let handles: Vec<_> = (0..10)
+            .map(|_| {
+                go(|| {
+                    std::mem::forget(lock_os_thread());
+                    let before = blocks_usr2(false);
+                    assert!(blocks_usr2(true));
+                    // Needs another thread, made while this one is the caller.
+                    let others: Vec<_> = (0..4).map(|_| go(|| blocks_usr2(false))).collect();
+                    before | others.into_iter().any(|o| o.join().unwrap())
+                })
+            })
+            .collect();
+        for handle in handles {
+            assert!(!handle.join().unwrap(), "a mask came along");
+        }
+    });
+}
+
+#[runnext::test(procs = 2)]
+fn a_panic_unlocks() {
+    let other = go(|| {
+        let _tied = lock_os_thread();
+        yield_now();
+        std::panic::resume_unwind(Box::new(()));
+    });
+    assert!(other.join().is_err());
+    // Locked threads that a panic would have left behind run out sooner or later.
+    for _ in 0..200 {
+        let other = go(|| {
+            let _tied = lock_os_thread();
+            std::panic::resume_unwind(Box::new(()));
+        });
+        assert!(other.join().is_err());
+    }
+}
+
+/// A fresh runtime has one thread and many idle Ps: the P that a locked goroutine leaves must find a thread although others
+/// are idle too, and its queue must be seen.
+#[test]
+fn the_processor_it_leaves_is_used() {
+    for procs in [1, 2, 4, 8] {
+        for _ in 0..30 {
+            let rt = runtime(procs);
+            let sum = rt.run(|| {
+                let _tied = lock_os_thread();
+                let handles: Vec<_> = (0..20).map(|i| go(move || i)).collect();
+                handles.into_iter().map(|h| h.join().unwrap()).sum::<i32>()
+            });
+            assert_eq!(sum, 190);
+        }
+    }
+}
+
+/// As above while the number of Ps goes up and down: a P that is one too many must not keep its queue.
+#[runnext::test(procs = 8)]
+fn the_processor_it_leaves_may_be_one_too_many() {
+    for i in 0..300usize {
+        runnext::set_procs(1 + i * 5 % 8);
+        let other = go(|| {
+            let _tied = lock_os_thread();
+            let handles: Vec<_> = (0..20).map(|i| go(move || i)).collect();
+            handles.into_iter().map(|h| h.join().unwrap()).sum::<i32>()
+        });
+        runnext::set_procs(1 + i * 3 % 8);
+        assert_eq!(other.join().unwrap(), 190);
+    }
+}
