@@ -229,6 +229,18 @@ impl<T> List<T> {
         }
     }
 
+    /// As a send, for a value that comes later: there is always room.
+    pub(super) fn promise(&self, mode: Mode) -> Step {
+        let done = || match self.closed.load(Acquire) {
+            true => Step::Closed,
+            false => Step::Done(None),
+        };
+        match mode {
+            Mode::QueueMore(own) => win(own, done),
+            Mode::Try | Mode::Queue => done(),
+        }
+    }
+
     #[cold]
     fn free_waste(&self) {
         free_chain(self.waste.swap(ptr::null_mut(), Acquire));

@@ -1,19 +1,30 @@
 //! Channels.
 
+mod arms;
+mod dynamic;
 mod ends;
 mod error;
 mod iter;
 mod list;
+mod macros;
 mod ring;
+mod select;
 mod wait;
 mod zero;
 
+pub use dynamic::{Select, SelectedOperation};
 pub use ends::{Receiver, Sender, bounded, never, unbounded};
 pub use error::{
     RecvError, RecvTimeoutError, SelectTimeoutError, SendError, SendTimeoutError, TryRecvError,
     TrySelectError, TrySendError,
 };
 pub use iter::{IntoIter, Iter, TryIter};
+
+/// What `select!` expands to. Not for use by hand.
+#[doc(hidden)]
+pub mod __private {
+    pub use super::arms::{Default, End, Won, poll, recv, send, wait, wait_for};
+}
 
 use crate::sched::call::Call;
 use wait::{Mode, Node, Step};

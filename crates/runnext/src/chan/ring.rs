@@ -279,8 +279,27 @@ impl<T> Ring<T> {
         (r, self.senders.lock.lock())
     }
 
-    /// A place for a value that comes later, for `Select`. Blocked if there is none.
-    pub(super) fn promise(&self) -> Step {
+    /// As a send, for a value that comes later: `Done` means that a place is kept for it.
+    pub(super) fn promise(&self, node: &Node, mode: Mode) -> Step {
+        loop {
+            match mode {
+                Mode::QueueMore(own) if self.probe_send().ready => {
+                    return win(own, || self.quick_promise());
+                }
+                Mode::QueueMore(_) => {}
+                Mode::Try => return self.quick_promise(),
+                Mode::Queue => match self.quick_promise() {
+                    Step::Blocked => {}
+                    step => return step,
+                },
+            }
+            if self.queue_send(node) {
+                return Step::Blocked;
+            }
+        }
+    }
+
+    fn quick_promise(&self) -> Step {
         let (_r, mut s) = self.both();
         if self.closed.load(Relaxed) {
             return Step::Closed;

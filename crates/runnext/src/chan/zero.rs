@@ -78,12 +78,34 @@ impl Zero {
         self.receivers_came.store(came.wrapping_add(1), Release); // I2
     }
 
-    /// A receiver taken from the queue for a value that comes later, for `Select`.
-    pub(super) fn take_receiver(&self) -> Option<&'static Node> {
+    /// As a send, for a value that comes later: `Done` means that the node has a peer, which waits for it.
+    pub(super) fn promise(&self, node: &Node, mode: Mode) -> Step {
         let mut both = self.lock.lock();
-        let node = both.receivers.take();
+        let closed = self.closed.load(Relaxed);
+        if let Mode::QueueMore(own) = mode {
+            if !closed && !both.receivers.serves_other(own) {
+                self.queue_send(&mut both, node);
+                return Step::Blocked;
+            }
+            if !own.claim() {
+                return Step::Lost;
+            }
+        }
+        if closed {
+            return Step::Closed;
+        }
+        let peer = both.receivers.take();
         self.mirror_receivers(&both);
-        node
+        match (peer, mode) {
+            (Some(peer), _) => {
+                node.take_promise(peer);
+                return Step::Done(None);
+            }
+            (None, Mode::Try) => {}
+            (None, Mode::QueueMore(_)) => return Step::Again,
+            (None, Mode::Queue) => self.queue_send(&mut both, node),
+        }
+        Step::Blocked
     }
 }
 

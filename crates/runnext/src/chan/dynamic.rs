@@ -1,0 +1,357 @@
+//! `Select`: a select whose cases are known at run time only.
+//!
+//! # Why this shape
+//! A send of this form is chosen before its value is known, so it makes a *promise*. At a bounded channel that is a place
+//! kept free (`ring`); at a rendezvous channel it is the receiver, claimed and waiting (`wait`). A receive needs no
+//! promise: each has a place for its value on the heap, and what was received waits there for
+//! [`SelectedOperation::recv`]. So whatever was chosen completes without blocking.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::mem::{ManuallyDrop, MaybeUninit};
+use std::ptr::{self, NonNull};
+use std::time::Duration;
+
+use super::error::{RecvError, SelectTimeoutError, SendError, TrySelectError};
+use super::select::{self, Case, Limit};
+use super::wait::{self, Node, Outcome};
+use super::{Chan, Receiver, Sender};
+use crate::sched::call::Call;
+
+/// A `select` over a set of operations that is put together at run time; [`select!`](crate::select) is faster.
+///
+/// ```
+/// use runnext::chan::{self, Select};
+///
+/// let channels: Vec<_> = (0..5).map(|_| chan::bounded(1)).collect();
+/// channels[3].0.send("three").unwrap();
+///
+/// let mut select = Select::new();
+/// for (_, rx) in &channels {
+///     select.recv(rx);
+/// }
+/// let op = select.select();
+/// let index = op.index();
+/// assert_eq!((index, op.recv(&channels[index].1)), (3, Ok("three")));
+/// ```
+#[derive(Default)]
+pub struct Select<'a> {
+    ops: Vec<Option<Op<'a>>>,
+}
+
+/// An operation, its type forgotten.
+struct Op<'a> {
+    /// A `Receiver<T>` or a `Sender<T>`.
+    end: *const (),
+    case: unsafe fn(*const (), *mut ()) -> Case,
+    /// For receives.
+    place: Option<Place>,
+    new_place: Option<fn() -> Place>,
+    /// For sends: gives up what was promised.
+    give_up: unsafe fn(*const (), &Call),
+    borrows: PhantomData<&'a ()>,
+}
+
+/// Room for one value on the heap.
+struct Place {
+    at: NonNull<()>,
+    full: bool,
+    /// Frees it, and drops the value if there is one.
+    free: unsafe fn(NonNull<()>, bool),
+}
+
+impl Place {
+    fn new<T>() -> Place {
+        unsafe fn free<T>(at: NonNull<()>, full: bool) {
+            // SAFETY: leaked below as this type.
+            let mut place = unsafe { Box::from_raw(at.cast::<MaybeUninit<T>>().as_ptr()) };
+            if full {
+                // SAFETY: the caller says that there is a value.
+                unsafe { place.assume_init_drop() };
+            }
+        }
+        Place {
+            at: NonNull::from(Box::leak(Box::<MaybeUninit<T>>::new_uninit())).cast(),
+            full: false,
+            free: free::<T>,
+        }
+    }
+
+    /// # Safety
+    /// It holds a `T`.
+    unsafe fn take<T>(mut self) -> T {
+        self.full = false;
+        // SAFETY: the contract; `full` keeps it from being dropped.
+        unsafe { self.at.cast::<T>().read() }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // SAFETY: made by `new`, freed once.
+        unsafe { (self.free)(self.at, self.full) };
+    }
+}
+
+impl<'a> Select<'a> {
+    /// A select without operations.
+    pub fn new() -> Select<'a> {
+        Select::default()
+    }
+
+    /// Adds a receive. Returns its index: the first operation has 0, the next 1.
+    pub fn recv<T>(&mut self, rx: &'a Receiver<T>) -> usize {
+        self.add(Op {
+            end: ptr::from_ref(rx).cast(),
+            // SAFETY: the end is borrowed for 'a; the place is an empty `T`'s.
+            case: |end, place| unsafe {
+                Case::recv(&*end.cast::<Receiver<T>>(), place.cast::<T>())
+            },
+            place: None,
+            new_place: Some(Place::new::<T>),
+            give_up: |_, _| {},
+            borrows: PhantomData,
+        })
+    }
+
+    /// Adds a send. Returns its index: the first operation has 0, the next 1.
+    pub fn send<T>(&mut self, tx: &'a Sender<T>) -> usize {
+        self.add(Op {
+            end: ptr::from_ref(tx).cast(),
+            // SAFETY: the end is borrowed for 'a.
+            case: |end, _| unsafe { Case::promise(&*end.cast::<Sender<T>>()) },
+            place: None,
+            new_place: None,
+            // SAFETY: as above.
+            give_up: |end, call| match unsafe { &*end.cast::<Sender<T>>() }.chan() {
+                Chan::Ring(ring) => ring.give_up(call),
+                Chan::Zero(_) | Chan::List(_) => {}
+            },
+            borrows: PhantomData,
+        })
+    }
+
+    fn add(&mut self, op: Op<'a>) -> usize {
+        self.ops.push(Some(op));
+        self.ops.len() - 1
+    }
+
+    /// Takes an operation out again. The indices of the others stay as they are.
+    ///
+    /// # Panics
+    /// If there is no operation with this index (any more).
+    pub fn remove(&mut self, index: usize) {
+        let op = self.ops.get_mut(index).and_then(Option::take);
+        assert!(op.is_some(), "this select has no operation {index}");
+    }
+
+    /// Waits until one of the operations is ready, and chooses it; if several are, one of them at random. The caller must
+    /// complete it with [`SelectedOperation::recv`] or [`SelectedOperation::send`].
+    ///
+    /// # Panics
+    /// If there are no operations: it would wait for ever.
+    ///
+    /// # Blocks
+    /// The goroutine, until an operation is ready. On a plain thread, the thread.
+    pub fn select(&mut self) -> SelectedOperation<'a> {
+        assert!(
+            self.ops.iter().any(Option::is_some),
+            "a select without operations would wait for ever: add some first"
+        );
+        self.run(Limit::Never)
+            .unwrap_or_else(|| unreachable!("without a limit one is chosen"))
+    }
+
+    /// Chooses one of the operations that are ready.
+    ///
+    /// # Errors
+    /// If none is, at one moment.
+    pub fn try_select(&mut self) -> Result<SelectedOperation<'a>, TrySelectError> {
+        self.run(Limit::Now).ok_or(TrySelectError)
+    }
+
+    /// As [`select`](Self::select), for so long at most.
+    ///
+    /// # Errors
+    /// If the time is over.
+    ///
+    /// # Blocks
+    /// The goroutine, until an operation is ready. On a plain thread, the thread.
+    pub fn select_timeout(
+        &mut self,
+        timeout: Duration,
+    ) -> Result<SelectedOperation<'a>, SelectTimeoutError> {
+        self.run(wait::after(timeout).map_or(Limit::Never, Limit::At))
+            .ok_or(SelectTimeoutError)
+    }
+
+    fn run(&mut self, limit: Limit) -> Option<SelectedOperation<'a>> {
+        let mut indices = Vec::with_capacity(self.ops.len());
+        let mut cases = Vec::with_capacity(self.ops.len());
+        for (index, op) in self.ops.iter_mut().enumerate() {
+            let Some(op) = op else { continue };
+            if let Some(new_place) = op.new_place
+                && op.place.is_none()
+            {
+                op.place = Some(new_place());
+            }
+            let place = op.place.as_ref().map_or(ptr::null_mut(), |p| p.at.as_ptr());
+            indices.push(index);
+            // SAFETY: the function fits the end, by `recv` and `send`. The place is empty: a full one was moved out.
+            cases.push(unsafe { (op.case)(op.end, place) });
+        }
+        let chosen = select::run(&mut cases, limit)?;
+        let index = indices[chosen.index];
+        let op = self.ops[index].as_mut().expect("it was a case");
+        let mut place = op.place.take();
+        if let Some(place) = &mut place {
+            place.full = !chosen.closed;
+        }
+        Some(SelectedOperation {
+            index,
+            closed: chosen.closed,
+            chan: cases[chosen.index].chan(),
+            place,
+            peer: chosen.peer,
+            end: op.end,
+            give_up: op.give_up,
+            borrows: PhantomData,
+        })
+    }
+}
+
+impl fmt::Debug for Select<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Select")
+            .field("operations", &self.ops.iter().flatten().count())
+            .finish()
+    }
+}
+
+/// An operation that was chosen by a [`Select`] and must be completed, which does not block.
+///
+/// # Panics
+/// Dropping one that was not completed panics: a peer may be waiting for it.
+#[must_use = "a chosen operation must be completed"]
+pub struct SelectedOperation<'a> {
+    index: usize,
+    closed: bool,
+    /// The `Chan<T>`, null for a receiver of nothing.
+    chan: *const (),
+    /// What was received. None for a send.
+    place: Option<Place>,
+    /// The receiver a promise was made to.
+    peer: Option<NonNull<Node>>,
+    end: *const (),
+    give_up: unsafe fn(*const (), &Call),
+    borrows: PhantomData<&'a ()>,
+}
+
+impl SelectedOperation<'_> {
+    /// The index of the operation, as [`Select::recv`] or [`Select::send`] returned it.
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
+    /// Completes a receive.
+    ///
+    /// # Errors
+    /// If the channel is empty and closed.
+    ///
+    /// # Panics
+    /// If it is not a receive from this channel that was chosen.
+    pub fn recv<T>(mut self, rx: &Receiver<T>) -> Result<T, RecvError> {
+        let same = rx.chan().is_some_and(|chan| self.is_from(chan));
+        let place = match self.place.take() {
+            Some(place) if same => place,
+            place => {
+                self.place = place;
+                panic!("the chosen operation is not a receive from this channel");
+            }
+        };
+        let this = ManuallyDrop::new(self);
+        match this.closed {
+            true => Err(RecvError),
+            // SAFETY: received from a channel of `T`.
+            false => Ok(unsafe { place.take::<T>() }),
+        }
+    }
+
+    /// Completes a send.
+    ///
+    /// # Errors
+    /// Gives the value back if the channel is closed.
+    ///
+    /// # Panics
+    /// If it is not a send to this channel that was chosen.
+    pub fn send<T>(self, tx: &Sender<T>, value: T) -> Result<(), SendError<T>> {
+        assert!(
+            self.place.is_none() && self.is_from(tx.chan()),
+            "the chosen operation is not a send to this channel"
+        );
+        let this = ManuallyDrop::new(self);
+        if this.closed {
+            return Err(SendError(value));
+        }
+        let value = ManuallyDrop::new(value);
+        let from: *const T = &raw const *value;
+        let call = Call::enter();
+        let sent = match (tx.chan(), this.peer) {
+            (Chan::Ring(ring), _) => {
+                // SAFETY: this holds a promise of the ring, and the value is given up if it is taken.
+                unsafe { ring.keep(&call, from) }
+            }
+            (_, Some(peer)) => {
+                // SAFETY: the receiver is claimed and waits for this value, in an empty slot of the same type.
+                let waiter = unsafe {
+                    let peer = peer.as_ref();
+                    ptr::copy_nonoverlapping(from, peer.slot::<T>(), 1);
+                    peer.end(Outcome::Done)
+                };
+                call.wake(waiter);
+                true
+            }
+            (_, None) => {
+                drop(call);
+                return tx.send(ManuallyDrop::into_inner(value));
+            }
+        };
+        drop(call);
+        match sent {
+            true => Ok(()),
+            false => Err(SendError(ManuallyDrop::into_inner(value))),
+        }
+    }
+
+    fn is_from<T>(&self, chan: &Chan<T>) -> bool {
+        ptr::eq(self.chan, ptr::from_ref(chan).cast())
+    }
+}
+
+impl Drop for SelectedOperation<'_> {
+    fn drop(&mut self) {
+        if !self.closed && self.place.is_none() {
+            let call = Call::enter();
+            match self.peer {
+                // SAFETY: claimed by us, and still waiting.
+                Some(peer) => call.wake(unsafe { peer.as_ref() }.end(Outcome::Again)),
+                // SAFETY: the end is borrowed, and the function fits it; the promise was not kept.
+                None => unsafe { (self.give_up)(self.end, &call) },
+            }
+        }
+        if !std::thread::panicking() {
+            panic!(
+                "operation {} of a select was chosen and not completed: call `recv` or `send` on it",
+                self.index
+            );
+        }
+    }
+}
+
+impl fmt::Debug for SelectedOperation<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SelectedOperation")
+            .field("index", &self.index)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,178 @@
+//! `select!`: its syntax and its errors. What it expands to is in `arms`.
+//!
+//! The cases are read one by one into `{op (arguments) (pattern) (body)}`; then one expression makes the nested pair of all
+//! cases and runs it, and nested matches take the result apart. Nothing is named in between but one hidden variable, so a
+//! body sees its own names only, and `break`, `return` and `?` work in it.
+
+/// Waits for several channel operations and does exactly one of them: an expression, the value of its body.
+///
+/// - `recv(rx) -> msg => body`: `msg` is a `Result<T, RecvError>`;
+/// - `send(tx, value) -> res => body`: `res` is a `Result<(), SendError<T>>`. Whether a value that is not sent was
+///   evaluated is unspecified;
+/// - `default => body`: taken if no operation is ready at one moment;
+/// - `default(timeout) => body`: taken if none becomes ready in that time.
+///
+/// `rx` and `tx` are any expressions that give an end of a channel or a reference to one. If several operations are ready one of them
+/// is chosen at random. A channel that is closed is ready. The same channel may occur several times; a select never receives
+/// what it sends itself. Without any case it waits for ever.
+///
+/// ```
+/// use runnext::{chan, select};
+/// use std::time::Duration;
+///
+/// let (tx, rx) = chan::bounded(1);
+/// let (tx2, rx2) = chan::bounded::<&str>(0);
+/// let done = select! {
+///     recv(rx2) -> msg => msg.is_err(),
+///     send(tx, 7) -> res => {
+///         res.unwrap();
+///         true
+///     }
+///     default(Duration::from_secs(1)) => false,
+/// };
+/// assert!(done && rx.recv() == Ok(7));
+/// # drop(tx2);
+/// ```
+///
+/// # Blocks
+/// The goroutine, until an operation is ready; not with `default`. On a plain thread, the thread.
+#[macro_export]
+macro_rules! select {
+    ($($cases:tt)*) => {
+        $crate::__select!(@case [] [] $($cases)*)
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __select {
+    // ---- one case: its head, then its body ----
+    (@case [$($done:tt)*] [$($default:tt)*]) => {
+        $crate::__select!(@run [$($done)*] [$($default)*])
+    };
+    (@case $done:tt $default:tt recv($rx:expr $(,)?) -> $result:pat => $($rest:tt)+) => {
+        $crate::__select!(@body $done $default {recv ($rx) ($result)} $($rest)+)
+    };
+    (@case $done:tt $default:tt send($tx:expr, $value:expr $(,)?) -> $result:pat => $($rest:tt)+) => {
+        $crate::__select!(@body $done $default {send ($tx, $value) ($result)} $($rest)+)
+    };
+    (@case $done:tt [] default $(())? => $($rest:tt)+) => {
+        $crate::__select!(@body $done [] {default () ()} $($rest)+)
+    };
+    (@case $done:tt [] default($timeout:expr $(,)?) => $($rest:tt)+) => {
+        $crate::__select!(@body $done [] {default ($timeout) ()} $($rest)+)
+    };
+
+    (@body $done:tt $default:tt $head:tt $body:block, $($rest:tt)*) => {
+        $crate::__select!(@add $done $default $head ($body) $($rest)*)
+    };
+    (@body $done:tt $default:tt $head:tt $body:block $($rest:tt)*) => {
+        $crate::__select!(@add $done $default $head ($body) $($rest)*)
+    };
+    (@body $done:tt $default:tt $head:tt $body:expr, $($rest:tt)*) => {
+        $crate::__select!(@add $done $default $head ($body) $($rest)*)
+    };
+    (@body $done:tt $default:tt $head:tt $body:expr) => {
+        $crate::__select!(@add $done $default $head ($body))
+    };
+    (@body $done:tt $default:tt $head:tt $($rest:tt)*) => {
+        ::core::compile_error!(
+            "put a comma behind a body that is not a block: `recv(rx) -> msg => body, …`"
+        )
+    };
+
+    (@add $done:tt $default:tt {default $timeout:tt ()} $body:tt $($rest:tt)*) => {
+        $crate::__select!(@case $done [{$timeout $body}] $($rest)*)
+    };
+    (@add [$($done:tt)*] $default:tt {$op:ident $args:tt $result:tt} $body:tt $($rest:tt)*) => {
+        $crate::__select!(@case [$($done)* {$op $args $result $body}] $default $($rest)*)
+    };
+
+    // ---- the whole ----
+    (@run [$($cases:tt)*] []) => {{
+        let won = $crate::chan::__private::wait(
+            $crate::__select!(@list [$($cases)*] End),
+            [$($crate::__select!(@one $cases)),*],
+        );
+        $crate::__select!(@match won [$($cases)*] [])
+    }};
+    (@run [$($cases:tt)*] [{() $body:tt}]) => {{
+        let won = $crate::chan::__private::poll(
+            $crate::__select!(@list [$($cases)*] Default),
+            [$($crate::__select!(@one $cases)),*],
+        );
+        $crate::__select!(@match won [$($cases)*] [$body])
+    }};
+    (@run [$($cases:tt)*] [{($timeout:expr) $body:tt}]) => {{
+        let won = $crate::chan::__private::wait_for(
+            $crate::__select!(@list [$($cases)*] Default),
+            [$($crate::__select!(@one $cases)),*],
+            $timeout,
+        );
+        $crate::__select!(@match won [$($cases)*] [$body])
+    }};
+
+    (@one $case:tt) => {
+        ()
+    };
+
+    (@list [] $end:ident) => {
+        $crate::chan::__private::$end
+    };
+    (@list [{recv ($rx:expr) $result:tt $body:tt} $($rest:tt)*] $end:ident) => {
+        ($crate::chan::__private::recv(&$rx), $crate::__select!(@list [$($rest)*] $end))
+    };
+    (@list [{send ($tx:expr, $value:expr) $result:tt $body:tt} $($rest:tt)*] $end:ident) => {
+        ($crate::chan::__private::send(&$tx, $value), $crate::__select!(@list [$($rest)*] $end))
+    };
+
+    (@match $won:ident [] []) => {
+        match $won {}
+    };
+    (@match $won:ident [] [($body:expr)]) => {{
+        let () = $won;
+        $body
+    }};
+    (@match $won:ident [{$op:ident $args:tt ($result:pat) ($body:expr)} $($rest:tt)*] $default:tt) => {
+        match $won {
+            $crate::chan::__private::Won::This(this) => {
+                let $result = this;
+                $body
+            }
+            $crate::chan::__private::Won::Next(next) => {
+                $crate::__select!(@match next [$($rest)*] $default)
+            }
+        }
+    };
+
+    // ---- what is not a case ----
+    (@case $done:tt $default:tt recv($($args:tt)*) => $($rest:tt)*) => {
+        ::core::compile_error!("a receive has a result: `recv(rx) -> msg => …`")
+    };
+    (@case $done:tt $default:tt send($($args:tt)*) => $($rest:tt)*) => {
+        ::core::compile_error!("a send has a result: `send(tx, value) -> res => …`")
+    };
+    (@case $done:tt $default:tt recv() $($rest:tt)*) => {
+        ::core::compile_error!("`recv` needs a receiver: `recv(rx) -> msg => …`")
+    };
+    (@case $done:tt $default:tt send($tx:expr $(,)?) $($rest:tt)*) => {
+        ::core::compile_error!("`send` needs a sender and a value: `send(tx, value) -> res => …`")
+    };
+    (@case $done:tt $default:tt send() $($rest:tt)*) => {
+        ::core::compile_error!("`send` needs a sender and a value: `send(tx, value) -> res => …`")
+    };
+    (@case $done:tt $default:tt default $(($($timeout:tt)*))? -> $($rest:tt)*) => {
+        ::core::compile_error!("`default` has no result: `default => …` or `default(timeout) => …`")
+    };
+    (@case $done:tt [{$($one:tt)*}] default $($rest:tt)*) => {
+        ::core::compile_error!("only one `default` can be taken")
+    };
+    (@case $done:tt $default:tt $op:ident($($args:tt)*) -> $result:pat =>) => {
+        ::core::compile_error!("the last case has no body")
+    };
+    (@case $done:tt $default:tt $($rest:tt)*) => {
+        ::core::compile_error!(
+            "expected `recv(rx) -> msg => …`, `send(tx, value) -> res => …`, `default => …` or `default(timeout) => …`"
+        )
+    };
+}
