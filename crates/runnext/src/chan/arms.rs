@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use super::error::{RecvError, SendError};
 use super::select::{self, Case, Limit};
-use super::{Receiver, Sender, wait as waiting};
+use super::{Receiver, Sender};
+use crate::instant::Instant;
 
 /// The result of the first case, or of the others.
 #[derive(Debug)]
@@ -195,7 +196,7 @@ impl<A: Arm, R: Arms> Arms for (A, R) {
 /// Does one of the cases. The array only says how many there are.
 #[inline]
 pub fn wait<L: Arms, const N: usize>(arms: L, count: [(); N]) -> L::Won {
-    run(arms, count, Limit::Never)
+    run(arms, count, Limit::NEVER)
 }
 
 /// Does one of the cases if one is ready.
@@ -207,11 +208,7 @@ pub fn poll<L: Arms, const N: usize>(arms: L, count: [(); N]) -> L::Won {
 /// Does one of the cases if one is ready in time.
 #[inline]
 pub fn wait_for<L: Arms, const N: usize>(arms: L, count: [(); N], timeout: Duration) -> L::Won {
-    run(
-        arms,
-        count,
-        waiting::after(timeout).map_or(Limit::Never, Limit::At),
-    )
+    run(arms, count, Limit::At(Instant::after(timeout).as_ns()))
 }
 
 #[inline]

@@ -14,8 +14,9 @@ use std::time::Duration;
 
 use super::error::{RecvError, SelectTimeoutError, SendError, TrySelectError};
 use super::select::{self, Case, Limit};
-use super::wait::{self, Node, Outcome};
+use super::wait::{Node, Outcome};
 use super::{Chan, Receiver, Sender};
+use crate::instant::Instant;
 use crate::sched::call::Call;
 
 /// A `select` over a set of operations that is put together at run time; [`select!`](crate::select) is faster.
@@ -125,7 +126,7 @@ impl<'a> Select<'a> {
             // SAFETY: as above.
             give_up: |end, call| match unsafe { &*end.cast::<Sender<T>>() }.chan() {
                 Chan::Ring(ring) => ring.give_up(call),
-                Chan::Zero(_) | Chan::List(_) => {}
+                Chan::Zero(_) | Chan::List(_) | Chan::Clock(_) => {}
             },
             borrows: PhantomData,
         })
@@ -158,7 +159,7 @@ impl<'a> Select<'a> {
             self.ops.iter().any(Option::is_some),
             "a select without operations would wait for ever: add some first"
         );
-        self.run(Limit::Never)
+        self.run(Limit::NEVER)
             .unwrap_or_else(|| unreachable!("without a limit one is chosen"))
     }
 
@@ -181,7 +182,22 @@ impl<'a> Select<'a> {
         &mut self,
         timeout: Duration,
     ) -> Result<SelectedOperation<'a>, SelectTimeoutError> {
-        self.run(wait::after(timeout).map_or(Limit::Never, Limit::At))
+        self.run(Limit::At(Instant::after(timeout).as_ns()))
+            .ok_or(SelectTimeoutError)
+    }
+
+    /// As [`select`](Self::select), until the deadline at most.
+    ///
+    /// # Errors
+    /// If it has passed.
+    ///
+    /// # Blocks
+    /// The goroutine, until an operation is ready. On a plain thread, the thread.
+    pub fn select_deadline(
+        &mut self,
+        deadline: Instant,
+    ) -> Result<SelectedOperation<'a>, SelectTimeoutError> {
+        self.run(Limit::At(deadline.as_ns()))
             .ok_or(SelectTimeoutError)
     }
 

@@ -2,22 +2,25 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::mem::MaybeUninit;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*, fence};
 use std::time::Duration;
 
+use super::clock::Clock;
 use super::error::{
     RecvError, RecvTimeoutError, SendError, SendTimeoutError, TryRecvError, TrySendError,
 };
 use super::list::List;
+use super::op::{Not, recv_until, send_until, try_recv, try_send};
 use super::ring::Ring;
-use super::wait::{self, Mode, Outcome, Step};
+use super::wait;
 use super::zero::Zero;
 use super::{Chan, Flavor, each};
 use crate::g::WaitReason;
+use crate::instant::Instant;
 use crate::sched::call::Call;
+use crate::sched::timers::NEVER;
 
 /// A channel with room for `cap` values; 0 makes a *rendezvous* channel, where each send waits for its receive.
 ///
@@ -63,6 +66,68 @@ pub fn unbounded<T>() -> (Sender<T>, Receiver<T>) {
 /// ```
 pub fn never<T>() -> Receiver<T> {
     Receiver { shared: None }
+}
+
+/// A receiver that receives one value, the moment that lies `d` from now, when that has come. `Duration::MAX` is "never".
+///
+/// It costs nothing while nobody waits for it, and is gone when dropped. Its `len` is always 0.
+///
+/// ```
+/// use runnext::{chan, select, time::Instant};
+/// use std::time::Duration;
+///
+/// let start = Instant::now();
+/// let (_tx, rx) = chan::bounded::<()>(0);
+/// let at = select! {
+///     recv(rx) -> _ => unreachable!(),
+///     recv(chan::after(Duration::from_millis(1))) -> at => at.unwrap(),
+/// };
+/// assert!(at >= start + Duration::from_millis(1) && Instant::now() >= at);
+/// ```
+pub fn after(d: Duration) -> Receiver<Instant> {
+    timer(Instant::after(d), Duration::ZERO)
+}
+
+/// A receiver that receives the moment `d` from now when that has come, then `d` after it, and so on. Moments that nobody
+/// received in time are skipped.
+///
+/// It costs nothing while nobody waits for it, and is gone when dropped. Its `len` is always 0.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// let rx = runnext::chan::tick(Duration::from_millis(1));
+/// let (a, b) = (rx.recv().unwrap(), rx.recv().unwrap());
+/// assert!(b - a >= Duration::from_millis(1));
+/// ```
+pub fn tick(d: Duration) -> Receiver<Instant> {
+    timer(Instant::after(d), d.max(Duration::from_nanos(1)))
+}
+
+/// The channel of a timer that goes off at `when` and then each `period`, unless that is zero.
+pub(crate) fn timer(when: Instant, period: Duration) -> Receiver<Instant> {
+    let (sender, receiver) = ends(Chan::Clock(Clock::new(when, in_ns(period))));
+    // The side of the senders is empty, which does not close this kind.
+    let sender = std::mem::ManuallyDrop::new(sender);
+    // SAFETY: once, and no sender is left to use it.
+    unsafe { leave(sender.shared) };
+    receiver
+}
+
+/// Beyond the range of the clock is never.
+fn in_ns(d: Duration) -> u64 {
+    u64::try_from(d.as_nanos()).unwrap_or(NEVER)
+}
+
+impl Receiver<Instant> {
+    /// Sets a timer's channel anew; see [`timer`]. True if it was set and what it was set to had not been received, which now
+    /// never will be. `Instant`s beyond the clock's range stop it.
+    pub(crate) fn set_timer(&self, when: Instant, period: Duration) -> bool {
+        match self.chan() {
+            Some(Chan::Clock(clock)) => clock.set(&Call::enter(), when, in_ns(period)),
+            _ => false,
+        }
+    }
 }
 
 /// What both ends share. The last end of one side closes the channel; the last of all frees it.
@@ -141,152 +206,6 @@ impl<T> RefUnwindSafe for Sender<T> {}
 impl<T> UnwindSafe for Receiver<T> {}
 impl<T> RefUnwindSafe for Receiver<T> {}
 
-/// Why a blocking operation did nothing.
-enum Not {
-    Closed,
-    InTime,
-}
-
-/// Sends, waiting until then, or until the deadline.
-#[inline]
-fn send_until<T, F: Flavor<T>>(chan: &F, value: T, deadline: Option<u64>) -> Result<(), (Not, T)> {
-    let mut value = MaybeUninit::new(value);
-    let call = Call::enter();
-    // SAFETY: initialised, and given up if `Done`.
-    let not = match unsafe { chan.quick_send(value.as_mut_ptr()) } {
-        Step::Done(peer) => {
-            if let Some(peer) = peer {
-                call.wake(peer);
-            }
-            return Ok(());
-        }
-        Step::Closed => {
-            drop(call);
-            Not::Closed
-        }
-        // SAFETY: still ours.
-        _ => match unsafe { send_slow(chan, call, value.as_mut_ptr(), deadline) } {
-            Ok(()) => return Ok(()),
-            Err(not) => not,
-        },
-    };
-    // SAFETY: not sent.
-    Err((not, unsafe { value.assume_init() }))
-}
-
-/// # Safety
-/// As [`Flavor::quick_send`].
-#[inline(never)]
-unsafe fn send_slow<T, F: Flavor<T>>(
-    chan: &F,
-    mut call: Call,
-    value: *mut T,
-    deadline: Option<u64>,
-) -> Result<(), Not> {
-    loop {
-        let waiter = call.waiter();
-        let ticket = deadline.map(|_| waiter.draw());
-        let node = wait::node(waiter, ticket, value.cast());
-        // SAFETY: the contract; the node and the value stay until the wait is over.
-        match unsafe { chan.send(value, &node, Mode::Queue) } {
-            Step::Done(peer) => {
-                if let Some(peer) = peer {
-                    call.wake(peer);
-                }
-                return Ok(());
-            }
-            Step::Closed => return Err(Not::Closed),
-            Step::Again => {
-                drop(call);
-                chan.prepare_send();
-                call = Call::enter();
-                continue;
-            }
-            Step::Blocked => wait::park(&mut call, ticket, deadline, WaitReason::ChanSend),
-            Step::Promised(_) | Step::Lost => unreachable!("not for a plain sender"),
-        }
-        match node.outcome() {
-            Outcome::Done => return Ok(()),
-            Outcome::Closed => return Err(Not::Closed),
-            Outcome::Again => {}
-            Outcome::Pending => {
-                chan.leave_send(&node);
-                return Err(Not::InTime);
-            }
-        }
-    }
-}
-
-/// Receives, waiting until then, or until the deadline.
-#[inline]
-fn recv_until<T, F: Flavor<T>>(chan: &F, deadline: Option<u64>) -> Result<T, Not> {
-    let mut slot = MaybeUninit::uninit();
-    let call = Call::enter();
-    // SAFETY: the slot is ours, and empty.
-    match unsafe { chan.quick_recv(slot.as_mut_ptr()) } {
-        Step::Done(peer) => {
-            if let Some(peer) = peer {
-                call.wake(peer);
-            }
-            drop(call);
-        }
-        Step::Closed => return Err(Not::Closed),
-        // SAFETY: as above.
-        _ => unsafe { recv_slow(chan, call, slot.as_mut_ptr(), Some(deadline)) }?,
-    }
-    chan.tidy();
-    // SAFETY: received.
-    Ok(unsafe { slot.assume_init() })
-}
-
-/// `deadline` is None for an attempt that does not wait.
-///
-/// # Safety
-/// As [`Flavor::quick_recv`]; `Ok` means there is a value.
-#[inline(never)]
-unsafe fn recv_slow<T, F: Flavor<T>>(
-    chan: &F,
-    mut call: Call,
-    into: *mut T,
-    deadline: Option<Option<u64>>,
-) -> Result<(), Not> {
-    let (mode, deadline) = match deadline {
-        Some(deadline) => (Mode::Queue, deadline),
-        None => (Mode::Try, None),
-    };
-    loop {
-        let waiter = call.waiter();
-        let ticket = deadline.map(|_| waiter.draw());
-        let node = wait::node(waiter, ticket, into.cast());
-        // SAFETY: the contract; the node and the slot stay until the wait is over.
-        match unsafe { chan.recv(into, &node, mode) } {
-            Step::Done(peer) => {
-                if let Some(peer) = peer {
-                    call.wake(peer);
-                }
-                return Ok(());
-            }
-            Step::Closed => return Err(Not::Closed),
-            Step::Blocked if matches!(mode, Mode::Try) => return Err(Not::InTime),
-            Step::Blocked => wait::park(&mut call, ticket, deadline, WaitReason::ChanReceive),
-            Step::Promised(peer) => {
-                call.wake(peer);
-                call.park(WaitReason::ChanReceive);
-            }
-            Step::Again | Step::Lost => unreachable!("not for a plain receiver"),
-        }
-        match node.outcome() {
-            Outcome::Done => return Ok(()),
-            Outcome::Closed => return Err(Not::Closed),
-            Outcome::Again => {}
-            Outcome::Pending => {
-                chan.leave_recv(&node);
-                return Err(Not::InTime);
-            }
-        }
-    }
-}
-
 impl<T> Sender<T> {
     #[inline]
     fn shared(&self) -> &Shared<T> {
@@ -314,7 +233,7 @@ impl<T> Sender<T> {
     /// The goroutine, until there is room. On a plain thread, the thread.
     #[inline]
     pub fn send(&self, value: T) -> Result<(), SendError<T>> {
-        each!(self.chan(), c => send_until(c, value, None)).map_err(|(_, value)| SendError(value))
+        each!(self.chan(), c => send_until(c, value, NEVER)).map_err(|(_, value)| SendError(value))
     }
 
     /// Sends a value if that is possible at once.
@@ -346,10 +265,21 @@ impl<T> Sender<T> {
     /// # Blocks
     /// The goroutine, until there is room. On a plain thread, the thread.
     pub fn send_timeout(&self, value: T, timeout: Duration) -> Result<(), SendTimeoutError<T>> {
-        self.send_by(value, wait::after(timeout))
+        self.send_by(value, Instant::after(timeout).as_ns())
     }
 
-    fn send_by(&self, value: T, deadline: Option<u64>) -> Result<(), SendTimeoutError<T>> {
+    /// Sends a value, waiting for room until the deadline at most.
+    ///
+    /// # Errors
+    /// Gives the value back if the deadline has passed, or the channel is closed.
+    ///
+    /// # Blocks
+    /// The goroutine, until there is room. On a plain thread, the thread.
+    pub fn send_deadline(&self, value: T, deadline: Instant) -> Result<(), SendTimeoutError<T>> {
+        self.send_by(value, deadline.as_ns())
+    }
+
+    fn send_by(&self, value: T, deadline: u64) -> Result<(), SendTimeoutError<T>> {
         each!(self.chan(), c => send_until(c, value, deadline)).map_err(|(not, value)| match not {
             Not::Closed => SendTimeoutError::Disconnected(value),
             Not::InTime => SendTimeoutError::Timeout(value),
@@ -376,35 +306,6 @@ impl<T> Sender<T> {
     /// Whether both are ends of the same channel.
     pub fn same_channel(&self, other: &Sender<T>) -> bool {
         self.shared == other.shared
-    }
-}
-
-#[inline]
-fn try_send<T, F: Flavor<T>>(chan: &F, value: T) -> Result<(), TrySendError<T>> {
-    let mut value = MaybeUninit::new(value);
-    loop {
-        let call = Call::enter();
-        // SAFETY: initialised, and given up if `Done`.
-        let mut step = unsafe { chan.quick_send(value.as_mut_ptr()) };
-        if step == Step::Blocked {
-            let node = wait::node(call.waiter(), None, value.as_mut_ptr().cast());
-            // SAFETY: as above, and nothing is queued.
-            step = unsafe { chan.send(value.as_mut_ptr(), &node, Mode::Try) };
-        }
-        if let Step::Done(Some(peer)) = step {
-            call.wake(peer);
-        }
-        drop(call);
-        match step {
-            Step::Done(_) => return Ok(()),
-            Step::Again => chan.prepare_send(),
-            Step::Closed => {
-                // SAFETY: not sent.
-                return Err(TrySendError::Disconnected(unsafe { value.assume_init() }));
-            }
-            // SAFETY: not sent.
-            _ => return Err(TrySendError::Full(unsafe { value.assume_init() })),
-        }
     }
 }
 
@@ -437,11 +338,11 @@ impl<T> Receiver<T> {
     /// The goroutine, until there is a value. On a plain thread, the thread.
     #[inline]
     pub fn recv(&self) -> Result<T, RecvError> {
-        self.recv_by(None).map_err(|_| RecvError)
+        self.recv_by(NEVER).map_err(|_| RecvError)
     }
 
     #[inline]
-    fn recv_by(&self, deadline: Option<u64>) -> Result<T, Not> {
+    fn recv_by(&self, deadline: u64) -> Result<T, Not> {
         match self.chan() {
             Some(chan) => each!(chan, c => recv_until(c, deadline)),
             None => {
@@ -489,10 +390,21 @@ impl<T> Receiver<T> {
     /// # Blocks
     /// The goroutine, until there is a value. On a plain thread, the thread.
     pub fn recv_timeout(&self, timeout: Duration) -> Result<T, RecvTimeoutError> {
-        self.recv_in_time(wait::after(timeout))
+        self.recv_in_time(Instant::after(timeout).as_ns())
     }
 
-    fn recv_in_time(&self, deadline: Option<u64>) -> Result<T, RecvTimeoutError> {
+    /// Receives a value, waiting until the deadline at most.
+    ///
+    /// # Errors
+    /// If the deadline has passed, or the channel is empty and closed.
+    ///
+    /// # Blocks
+    /// The goroutine, until there is a value. On a plain thread, the thread.
+    pub fn recv_deadline(&self, deadline: Instant) -> Result<T, RecvTimeoutError> {
+        self.recv_in_time(deadline.as_ns())
+    }
+
+    fn recv_in_time(&self, deadline: u64) -> Result<T, RecvTimeoutError> {
         self.recv_by(deadline).map_err(|not| match not {
             Not::Closed => RecvTimeoutError::Disconnected,
             Not::InTime => RecvTimeoutError::Timeout,
@@ -518,32 +430,6 @@ impl<T> Receiver<T> {
     pub fn same_channel(&self, other: &Receiver<T>) -> bool {
         self.shared == other.shared
     }
-}
-
-#[inline]
-fn try_recv<T, F: Flavor<T>>(chan: &F) -> Result<T, TryRecvError> {
-    let mut slot = MaybeUninit::uninit();
-    let call = Call::enter();
-    // SAFETY: the slot is ours, and empty.
-    match unsafe { chan.quick_recv(slot.as_mut_ptr()) } {
-        Step::Done(peer) => {
-            if let Some(peer) = peer {
-                call.wake(peer);
-            }
-            drop(call);
-        }
-        Step::Closed => return Err(TryRecvError::Disconnected),
-        // SAFETY: as above.
-        _ => {
-            unsafe { recv_slow(chan, call, slot.as_mut_ptr(), None) }.map_err(|not| match not {
-                Not::Closed => TryRecvError::Disconnected,
-                Not::InTime => TryRecvError::Empty,
-            })?
-        }
-    }
-    chan.tidy();
-    // SAFETY: received.
-    Ok(unsafe { slot.assume_init() })
 }
 
 /// What both ends can tell.

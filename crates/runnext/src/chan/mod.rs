@@ -1,19 +1,21 @@
 //! Channels.
 
 mod arms;
+mod clock;
 mod dynamic;
 mod ends;
 mod error;
 mod iter;
 mod list;
 mod macros;
+mod op;
 mod ring;
 mod select;
 mod wait;
 mod zero;
 
 pub use dynamic::{Select, SelectedOperation};
-pub use ends::{Receiver, Sender, bounded, never, unbounded};
+pub use ends::{Receiver, Sender, after, bounded, never, tick, unbounded};
 pub use error::{
     RecvError, RecvTimeoutError, SelectTimeoutError, SendError, SendTimeoutError, TryRecvError,
     TrySelectError, TrySendError,
@@ -27,6 +29,7 @@ pub mod __private {
 }
 
 use crate::sched::call::Call;
+use crate::sched::timers::NEVER;
 use wait::{Mode, Node, Step};
 
 /// A look at one direction of a channel without its lock.
@@ -39,6 +42,9 @@ struct Probe {
 
 /// What a kind of channel does. All but `prepare_send`, `tidy` and what only looks is for use inside a runtime call.
 trait Flavor<T> {
+    /// Whether time makes it ready: then a receiver draws a ticket, and does not wait beyond [`due`](Self::due).
+    const TIMED: bool = false;
+
     /// Sends if that needs no node. `Blocked` promises nothing: ask [`send`](Self::send).
     ///
     /// # Safety
@@ -94,6 +100,12 @@ trait Flavor<T> {
 
     fn capacity(&self) -> Option<usize>;
 
+    /// When time makes it ready, as far as is known; to be asked after queueing up.
+    #[inline]
+    fn due(&self) -> u64 {
+        NEVER
+    }
+
     /// Makes what a send may need and cannot make in a call. In user context.
     #[inline]
     fn prepare_send(&self) {}
@@ -108,6 +120,8 @@ enum Chan<T> {
     Zero(zero::Zero),
     Ring(ring::Ring<T>),
     List(list::List<T>),
+    /// Only of `Instant`s.
+    Clock(clock::Clock),
 }
 
 /// Runs the same code on whichever kind it is.
@@ -117,6 +131,7 @@ macro_rules! each {
             $crate::chan::Chan::Zero($c) => $do,
             $crate::chan::Chan::Ring($c) => $do,
             $crate::chan::Chan::List($c) => $do,
+            $crate::chan::Chan::Clock($c) => $do,
         }
     };
 }

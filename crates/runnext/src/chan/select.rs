@@ -39,6 +39,7 @@ use super::wait::{self, Mode, Node, Outcome, Step};
 use super::{Chan, Flavor, Probe, Receiver, Sender, each};
 use crate::g::WaitReason;
 use crate::sched::call::Call;
+use crate::sched::timers::NEVER;
 use crate::sched::wait::Ticket;
 
 /// How long a select waits.
@@ -46,7 +47,10 @@ use crate::sched::wait::Ticket;
 pub(crate) enum Limit {
     Now,
     At(u64),
-    Never,
+}
+
+impl Limit {
+    pub(crate) const NEVER: Limit = Limit::At(NEVER);
 }
 
 /// One direction of one channel, its type forgotten.
@@ -56,6 +60,7 @@ pub(super) struct Ops {
     leave: unsafe fn(*const (), &Node),
     prepare: unsafe fn(*const ()),
     tidy: unsafe fn(*const ()),
+    due: unsafe fn(*const ()) -> u64,
 }
 
 /// One case of a select. Public for `select!` only.
@@ -84,28 +89,26 @@ struct Of<T>(std::marker::PhantomData<T>);
 impl<T> Of<T> {
     const RECV: &'static Ops = &Ops {
         probe: |chan| each!(Self::chan(chan), c => Flavor::<T>::probe_recv(c)),
-        // SAFETY: a `Case` says that the slot fits, and the protocol above keeps it in place.
         attempt: |chan, slot, node, mode| {
-            each!(Self::chan(chan), c => unsafe {
-                c.recv(slot.cast::<T>(), node, mode)
-            })
+            // SAFETY: a `Case` says that the slot fits, and the protocol above keeps it in place.
+            each!(Self::chan(chan), c => unsafe { c.recv(slot.cast::<T>(), node, mode) })
         },
         leave: |chan, node| each!(Self::chan(chan), c => Flavor::<T>::leave_recv(c, node)),
         prepare: |_| {},
         tidy: |chan| each!(Self::chan(chan), c => Flavor::<T>::tidy(c)),
+        due: |chan| each!(Self::chan(chan), c => Flavor::<T>::due(c)),
     };
 
     const SEND: &'static Ops = &Ops {
         probe: |chan| each!(Self::chan(chan), c => Flavor::<T>::probe_send(c)),
-        // SAFETY: as above.
         attempt: |chan, slot, node, mode| {
-            each!(Self::chan(chan), c => unsafe {
-                c.send(slot.cast::<T>(), node, mode)
-            })
+            // SAFETY: as above.
+            each!(Self::chan(chan), c => unsafe { c.send(slot.cast::<T>(), node, mode) })
         },
         leave: |chan, node| each!(Self::chan(chan), c => Flavor::<T>::leave_send(c, node)),
         prepare: |chan| each!(Self::chan(chan), c => Flavor::<T>::prepare_send(c)),
         tidy: |_| {},
+        due: |_| NEVER,
     };
 
     /// A send without a value yet.
@@ -114,6 +117,7 @@ impl<T> Of<T> {
             Chan::Zero(zero) => zero.promise(node, mode),
             Chan::Ring(ring) => ring.promise(node, mode),
             Chan::List(list) => list.promise(mode),
+            Chan::Clock(_) => unreachable!("a timer's channel has no sender"),
         },
         prepare: |_| {},
         ..*Self::SEND
@@ -128,7 +132,7 @@ impl<T> Of<T> {
 }
 
 /// A case that never happens.
-const NEVER: &Ops = &Ops {
+const OF_NOTHING: &Ops = &Ops {
     probe: |_| Probe {
         stamp: 0,
         ready: false,
@@ -137,6 +141,7 @@ const NEVER: &Ops = &Ops {
     leave: |_, _| {},
     prepare: |_| {},
     tidy: |_| {},
+    due: |_| NEVER,
 };
 
 impl std::fmt::Debug for Case {
@@ -152,7 +157,7 @@ impl Case {
     pub(super) unsafe fn recv<T>(end: &Receiver<T>, slot: *mut T) -> Case {
         match end.chan() {
             Some(chan) => Case::new((&raw const *chan).cast(), Of::<T>::RECV, slot.cast()),
-            None => Case::new(std::ptr::null(), NEVER, slot.cast()),
+            None => Case::new(std::ptr::null(), OF_NOTHING, slot.cast()),
         }
     }
 
@@ -331,9 +336,8 @@ fn attempt_one(cases: &mut [Case], ready: u32) -> Turn {
 
 /// Queues up everywhere and parks.
 fn wait_for_one(cases: &mut [Case], limit: Limit) -> Turn {
-    let deadline = match limit {
-        Limit::At(deadline) => Some(deadline),
-        Limit::Now | Limit::Never => None,
+    let Limit::At(deadline) = limit else {
+        return Turn::TimedOut;
     };
     let mut call = Call::enter();
     let ticket = call.waiter().draw();
@@ -349,9 +353,17 @@ fn wait_for_one(cases: &mut [Case], limit: Limit) -> Turn {
                 0 => WaitReason::SelectNoCases,
                 _ => WaitReason::Select,
             };
+            // SAFETY: the maker's promise. Asked after queueing up, as `due` wants it.
+            let due = cases
+                .iter()
+                .map(|case| unsafe { (case.ops.due)(case.chan) });
+            let earliest = due.fold(deadline, u64::min);
             // If the wait is lost already its server has woken us, or will at once; the deadline does no harm.
-            wait::park(&mut call, Some(ticket), deadline, reason);
-            return leave_all(cases);
+            wait::park(&mut call, Some(ticket), earliest, reason);
+            return match leave_all(cases) {
+                Turn::TimedOut if earliest < deadline => Turn::Again,
+                turn => turn,
+            };
         }
         Some(Step::Done(peer)) => {
             if let Some(peer) = peer {

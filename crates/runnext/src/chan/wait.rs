@@ -33,6 +33,7 @@ use runnext_core::waitlist::{self, WaitList};
 
 use crate::g::WaitReason;
 use crate::sched::call::{self, Call};
+use crate::sched::timers;
 use crate::sched::wait::{Ticket, Waiter};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,8 +141,8 @@ impl Entry {
         NonNull::new(self.peer.get().cast_mut())
     }
 
-    /// A receiver takes this promise: from now on it waits for its fulfilment only.
-    pub(crate) fn take_promise(&self, receiver: &Node) -> Waiter {
+    /// This promise is made to `receiver`, which from now on waits for its fulfilment only.
+    pub(crate) fn promise_to(&self, receiver: &Node) -> Waiter {
         self.peer.set(receiver);
         self.end(Outcome::Done)
     }
@@ -235,30 +236,23 @@ impl Ended {
 }
 
 /// Parks until the waiter is woken, or the deadline passes: then no server ends the wait any more, and the outcome
-/// stays as it is.
+/// stays as it is. Without a ticket there is no deadline.
 #[inline]
-pub(crate) fn park(
-    call: &mut Call,
-    ticket: Option<Ticket>,
-    deadline: Option<u64>,
-    reason: WaitReason,
-) {
-    let _ = (ticket, deadline);
-    call.park(reason);
+pub(crate) fn park(call: &mut Call, ticket: Option<Ticket>, deadline: u64, reason: WaitReason) {
+    match ticket {
+        None => call.park(reason),
+        Some(ticket) => {
+            timers::park_until(call, ticket, deadline, reason);
+        }
+    }
 }
 
 /// Waits until the deadline, or for ever.
 #[cold]
-pub(crate) fn for_nothing(deadline: Option<u64>, reason: WaitReason) {
+pub(crate) fn for_nothing(deadline: u64, reason: WaitReason) {
     let mut call = Call::enter();
-    let ticket = deadline.map(|_| call.waiter().draw());
-    park(&mut call, ticket, deadline, reason);
-}
-
-/// The deadline of a wait that begins now; none if that is beyond what the clock can show.
-pub(crate) fn after(timeout: std::time::Duration) -> Option<u64> {
-    let ns = u64::try_from(timeout.as_nanos()).ok()?;
-    runnext_sys::clock::now_ns().checked_add(ns)
+    let ticket = call.waiter().draw();
+    park(&mut call, Some(ticket), deadline, reason);
 }
 
 /// An operation that ends without a runtime call: a loop of them gives way here if asked to.

@@ -98,7 +98,7 @@ impl Zero {
         self.mirror_receivers(&both);
         match (peer, mode) {
             (Some(peer), _) => {
-                node.take_promise(peer);
+                node.promise_to(peer);
                 return Step::Done(None);
             }
             (None, Mode::Try) => {}
@@ -164,7 +164,7 @@ impl<T> Flavor<T> for Zero {
             let peer = both.senders.take();
             self.mirror_senders(&both);
             match peer {
-                Some(peer) if peer.promise => return Step::Promised(peer.take_promise(node)),
+                Some(peer) if peer.promise => return Step::Promised(peer.promise_to(node)),
                 Some(peer) => {
                     // SAFETY: the peer waits with a value in its slot and does not use it again once the outcome is `Done`.
                     unsafe { ptr::copy_nonoverlapping(peer.slot::<T>(), into, 1) };

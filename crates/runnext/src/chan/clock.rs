@@ -1,0 +1,189 @@
+//! The channel of a timer: nobody sends, the time comes.
+//!
+//! # Why this shape
+//! A timer's channel is in no heap and has no buffer. It is a moment, `when`: a receive at or after it succeeds, and
+//! either clears it or moves it on by the period; a receive before it waits with that deadline, as any other wait with a
+//! time-out does. So a timer that nobody waits for costs nothing and is gone when dropped, what is received is the
+//! moment that was set, however late it is received, and `stop` and `reset` leave nothing stale behind because there is
+//! nothing to leave. Rejected: a sender in the timer heap that fills a buffer of one, which has to be emptied again by
+//! `stop` while receivers race for it.
+//!
+//! # Invariants
+//! I1  `when` is NEVER, or a moment that has not been received yet.
+//! I2  Whoever waits has queued up under the lock and looked at `when` after that; each change but that of a receive
+//!     ends all waits, so that they look again.
+//! I3  `turn` grows with each change of `when`.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
+
+use super::wait::{Mode, Node, Outcome, Queue, Step};
+use super::{Flavor, Probe};
+use crate::instant::Instant;
+use crate::lock::Lock;
+use crate::sched::call::Call;
+use crate::sched::timers::NEVER;
+
+pub(super) struct Clock {
+    side: Lock<Side>,
+    when: AtomicU64,
+    turn: AtomicUsize,
+    closed: AtomicBool,
+}
+
+struct Side {
+    /// Zero for a timer that goes off once.
+    period_ns: u64,
+    waiting: Queue,
+}
+
+impl Clock {
+    pub(super) fn new(when: Instant, period_ns: u64) -> Clock {
+        Clock {
+            side: Lock::new(Side {
+                period_ns,
+                waiting: Queue::new(),
+            }),
+            when: AtomicU64::new(when.as_ns()),
+            turn: AtomicUsize::new(0),
+            closed: AtomicBool::new(false),
+        }
+    }
+
+    /// Sets it anew. True if it was set and had not been received: it will not be any more.
+    pub(super) fn set(&self, call: &Call, when: Instant, period_ns: u64) -> bool {
+        let (was, ended) = {
+            let mut side = self.side.lock();
+            let was = self.when.load(Relaxed) != NEVER;
+            side.period_ns = period_ns;
+            self.change(when.as_ns());
+            (was, side.waiting.end_all(Outcome::Again)) // I2
+        };
+        ended.wake(call);
+        was
+    }
+
+    /// With the lock held.
+    fn change(&self, when: u64) {
+        self.when.store(when, Release);
+        let turn = self.turn.load(Relaxed);
+        self.turn.store(turn.wrapping_add(1), Release); // I3
+    }
+
+    #[inline]
+    fn is_due(&self) -> bool {
+        let when = self.when.load(Acquire);
+        when != NEVER && Instant::now().as_ns() >= when
+    }
+}
+
+/// The first moment of the grid `when`, `when + period`, … after `now`: periods that were missed are skipped.
+fn next_after(when: u64, period: u64, now: u64) -> u64 {
+    if period == 0 {
+        return NEVER;
+    }
+    let missed = now.saturating_sub(when) / period;
+    period
+        .checked_mul(missed + 1)
+        .and_then(|step| when.checked_add(step))
+        .unwrap_or(NEVER)
+}
+
+impl<T> Flavor<T> for Clock {
+    const TIMED: bool = true;
+
+    unsafe fn send(&self, _: *mut T, _: &Node, _: Mode) -> Step {
+        unreachable!("a timer's channel has no sender")
+    }
+
+    /// `T` is `Instant`: only [`after`](super::after) and its like make this kind.
+    unsafe fn recv(&self, into: *mut T, node: &Node, mode: Mode) -> Step {
+        debug_assert_eq!(size_of::<T>(), size_of::<Instant>());
+        let mut side = self.side.lock();
+        let now = Instant::now().as_ns();
+        let when = self.when.load(Relaxed);
+        let due = when != NEVER && now >= when;
+        let closed = self.closed.load(Relaxed);
+        match mode {
+            Mode::Try if !due && !closed => return Step::Blocked,
+            Mode::Queue | Mode::QueueMore(_) if !due && !closed => {
+                // SAFETY: the caller keeps the node until its wait is over.
+                unsafe { side.waiting.push(node) };
+                return Step::Blocked;
+            }
+            Mode::QueueMore(own) if !own.claim() => return Step::Lost,
+            _ => {}
+        }
+        if !due {
+            return Step::Closed;
+        }
+        self.change(next_after(when, side.period_ns, now));
+        // SAFETY: valid for writes (contract), and of this type (see above).
+        unsafe { into.cast::<Instant>().write(Instant::from_ns(when)) };
+        Step::Done(None)
+    }
+
+    fn leave_send(&self, _: &Node) {}
+
+    fn leave_recv(&self, node: &Node) {
+        self.side.lock().waiting.leave(node);
+    }
+
+    fn probe_send(&self) -> Probe {
+        Probe {
+            stamp: 0,
+            ready: false,
+        }
+    }
+
+    fn probe_recv(&self) -> Probe {
+        Probe {
+            stamp: self.turn.load(Acquire),
+            ready: self.is_due() || self.closed.load(Acquire),
+        }
+    }
+
+    fn close(&self, call: &Call) -> bool {
+        let ended = {
+            let mut side = self.side.lock();
+            if self.closed.load(Relaxed) {
+                return false;
+            }
+            self.closed.store(true, Release);
+            self.change(NEVER);
+            side.waiting.end_all(Outcome::Closed)
+        };
+        ended.wake(call);
+        true
+    }
+
+    fn is_closed(&self) -> bool {
+        self.closed.load(Acquire)
+    }
+
+    fn len(&self) -> usize {
+        0
+    }
+
+    fn capacity(&self) -> Option<usize> {
+        Some(0)
+    }
+
+    fn due(&self) -> u64 {
+        self.when.load(Acquire)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_keep_their_grid() {
+        assert_eq!(next_after(100, 0, 100), NEVER);
+        assert_eq!(next_after(100, 10, 100), 110);
+        assert_eq!(next_after(100, 10, 109), 110);
+        assert_eq!(next_after(100, 10, 110), 120);
+        assert_eq!(next_after(100, 10, 555), 560);
+        assert_eq!(next_after(100, u64::MAX / 2, u64::MAX - 1), NEVER);
+    }
+}
