@@ -48,10 +48,13 @@ use crate::stack::Stack;
 /// How much of a stack's top is fetched ahead: entry, closure, and the frames of a parking call.
 const PREFETCH_LINES: usize = 6;
 
-/// One long run outweighs this many short ones, and the past beyond the last few does not count. A guess; what it must do
-/// is keep the goroutine of a connection that computes for milliseconds on each request from counting as light.
+/// What a goroutine weighs at birth: nobody knows yet.
+const WEIGHT_FRESH: u8 = 1;
+/// From here on it is a hog. One long run outweighs two waits, and the past beyond the last few does not count: the goroutine of
+/// a connection that computes for milliseconds on each request stays one. Guesses; `bench tail` is what they are for.
+const WEIGHT_HOG: u8 = 2;
 const WEIGHT_STEP: u8 = 2;
-const WEIGHT_MAX: u8 = 4;
+const WEIGHT_MAX: u8 = 5;
 
 const DONE: u64 = 1;
 const ONCPU: u64 = 1 << 1;
@@ -177,7 +180,7 @@ pub(crate) struct Cold {
     /// log2 class of the stack it starts on (`stack::Class`).
     stack_class: Cell<u8>,
     taken: Cell<bool>,
-    /// How much of a CPU hog it has been lately; 0 is light. Written by the M that has it.
+    /// How much of a CPU hog it has been lately. Written by the M that has it.
     weight: AtomicU8,
     /// Locks it took less locks it released, modulo 2^16; written by the goroutine alone.
     locks: AtomicU16,
@@ -240,7 +243,7 @@ impl G {
         cold.reason.set(WaitReason::None);
         cold.stack_class.set(birth.stack_class);
         cold.taken.set(false);
-        cold.weight.store(0, Relaxed);
+        cold.weight.store(WEIGHT_FRESH, Relaxed);
         cold.locks.store(0, Relaxed);
         cold.locks_elsewhere.store(0, Relaxed);
         cold.life.store(ONCPU | REF, Relaxed);
@@ -334,13 +337,20 @@ impl G {
         }
     }
 
-    /// Whether it has used little CPU lately: such a one, woken by an event, may take the P of one that runs on and on.
+    /// Whether it has used little CPU lately, as far as anybody knows: such a one, woken by an event, may take the P of one
+    /// that runs on and on.
     #[inline]
     pub(crate) fn is_light(&self) -> bool {
-        self.cold().weight.load(Relaxed) == 0
+        self.cold().weight.load(Relaxed) < WEIGHT_HOG
     }
 
-    /// It ran for [`MIN_RUN`](crate::sched::preempt) or longer without giving way.
+    /// Whether it is light and has waited before, so that this is more than a presumption.
+    #[inline]
+    pub(crate) fn is_known_light(&self) -> bool {
+        self.cold().weight.load(Relaxed) < WEIGHT_FRESH
+    }
+
+    /// It ran on until it was made to stop.
     pub(crate) fn gain_weight(&self) {
         let weight = &self.cold().weight;
         weight.store(

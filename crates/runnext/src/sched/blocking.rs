@@ -6,6 +6,7 @@
 //! with `bench syscall`, 12 µs against 10 ns.)
 
 use super::call::Call;
+use super::timers::NEVER;
 use crate::m::{self, M};
 
 /// Runs `f`, which may block the thread, without holding up other goroutines: its processor is given to another thread
@@ -63,6 +64,9 @@ fn open(m: &'static M) {
     m.home.set(m::BLK);
     if m.p().has_work() || m.shared().has_global() {
         m.shared().monitor.work_waits(false);
+    }
+    if m.p().timers.next() != NEVER {
+        m.shared().monitor.watch_until(m.p().timers.next());
     }
     drop(call);
 }

@@ -343,7 +343,7 @@ pub(crate) fn give_way(m: &'static M) {
     }
     let mut call = Call::enter();
     if let Some(m) = call.m()
-        && (m.p().has_work() || m.shared().has_global())
+        && m.shared().waits_for(m.p())
     {
         if m.p().expired.load(Relaxed)
             && let Some(g) = m.g()

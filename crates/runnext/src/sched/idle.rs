@@ -201,7 +201,7 @@ impl Shared {
     /// Gives away a P the caller no longer needs: to an M if there is, or soon may be, something to run; else
     /// to the idle list.
     pub(crate) fn hand_off(&self, p: &P) {
-        if p.has_work() || self.has_global() {
+        if self.waits_for(p) {
             return self.start_m(p, false);
         }
         self.idle_p(p);

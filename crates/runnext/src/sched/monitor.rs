@@ -37,7 +37,9 @@
 //! 0.1 to 1 ms the price is within noise.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering::*, fence};
+use std::sync::atomic::{
+    AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::*, fence,
+};
 use std::thread::{self, JoinHandle};
 use std::{io, ptr};
 
@@ -54,6 +56,8 @@ use crate::p::P;
 const FAST_NS: u64 = 100_000;
 /// Between two looks while goroutines wait and all is well.
 const STEADY_NS: u64 = 1_000_000;
+/// Between two looks at the timers of busy Ps.
+const TIMERS_EVERY_NS: u64 = 50_000;
 /// Between rounds of housekeeping while there is something to return.
 const HOUSEKEEPING_NS: u64 = 100_000_000;
 /// A P is asked at most this often to give way to a light goroutine.
@@ -76,6 +80,8 @@ pub(crate) struct Monitor {
     /// Grows with every reason to look; the monitor sleeps on it.
     word: AtomicU32,
     nap: AtomicU32,
+    /// When it wakes by itself.
+    until: AtomicU64,
     wants_m: AtomicBool,
     /// Grows with every goroutine that ends while somebody waits for that.
     ends: AtomicU32,
@@ -90,6 +96,7 @@ impl Monitor {
         Monitor {
             word: AtomicU32::new(0),
             nap: AtomicU32::new(AWAKE),
+            until: AtomicU64::new(u64::MAX),
             wants_m: AtomicBool::new(false),
             ends: AtomicU32::new(0),
             ms: (0..max_threads)
@@ -112,6 +119,14 @@ impl Monitor {
     pub(super) fn work_waits(&self, urgent: bool) {
         let nap = self.nap.load(Relaxed);
         if nap == DEEP || (nap == SHORT && urgent) {
+            self.poke();
+        }
+    }
+
+    /// All Ps are busy, perhaps for long, and a timer is due at `when`.
+    pub(super) fn watch_until(&self, when: u64) {
+        if when < self.until.load(Relaxed) {
+            self.until.store(when, Relaxed); // once is enough
             self.poke();
         }
     }
@@ -266,19 +281,28 @@ impl Keeper {
             }
             let now = clock::now_ns();
             let retry = self.make_wanted(now);
-            let (nap, wake_at) = self.look(now);
-            monitor.nap.store(nap, SeqCst);
-            fence(SeqCst); // pairs with the fence in `wake_one`
-            if nap == DEEP && shared.idle_ps.load(Relaxed) == 0 && shared.any_work() {
-                monitor.nap.store(AWAKE, Relaxed);
-                continue;
+            let (nap, tick) = self.look(now);
+            let wake_at = tick.min(retry).min(self.next_timer(now));
+            monitor.until.store(wake_at, Relaxed);
+            monitor.nap.store(nap, Relaxed);
+            fence(SeqCst); // pairs with the fences in `wake_one` and `timers::arm`
+            let missed = nap == DEEP && shared.any_work() || self.next_timer(now) < wake_at;
+            if !(missed && shared.idle_ps.load(Relaxed) == 0) {
+                futex::wait_until(&monitor.word, seen, wake_at);
             }
-            futex::wait_until(&monitor.word, seen, wake_at.min(retry));
             monitor.nap.store(AWAKE, Relaxed);
         }
     }
 
     // ---- stalls ----
+
+    /// When to look after timers: with no P idle nobody else does. Not too often: Ps that dispatch run their own.
+    fn next_timer(&self, now: u64) -> u64 {
+        if self.shared.idle_ps.load(Relaxed) != 0 {
+            return u64::MAX;
+        }
+        self.shared.next_timer_hint().max(now + TIMERS_EVERY_NS)
+    }
 
     /// One look at everything. Returns how to sleep, and until when.
     fn look(&mut self, now: u64) -> (u32, u64) {
@@ -286,7 +310,8 @@ impl Keeper {
         let housekeeping = self.keep_house(now);
         let idle = shared.idle_ps.load(Relaxed);
         let surplus = self.collect();
-        if !shared.any_work() {
+        let due = idle == 0 && shared.next_timer_hint() <= now;
+        if !due && !shared.any_work() {
             self.quiet += 1;
             if !surplus && (self.quiet > QUIET_LOOKS || idle == shared.procs()) {
                 return (DEEP, housekeeping);
@@ -407,9 +432,10 @@ impl Keeper {
             return;
         }
         let ran = look.at - look.since;
-        let hog = m.g().is_some_and(|g| !g.is_light());
-        let local = p.has_work() && ran >= preempt::MIN_RUN_NS;
-        let urgent = *light && (hog || ran >= preempt::MIN_RUN_NS);
+        let enough = m.g().is_none_or(|g| ran >= preempt::min_run(g));
+        let due = p.timers.next() <= look.at;
+        let local = due && enough || p.has_work() && ran >= preempt::MIN_RUN_NS;
+        let urgent = *light && enough;
         // Only one that is on a CPU, or waits for one: a signal would end the system call of one that sleeps.
         let on_cpu = || self.kernel_state(m) == Some(b'R');
         if (local || urgent) && on_cpu() && preempt::request(m) {

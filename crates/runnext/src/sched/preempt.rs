@@ -47,8 +47,20 @@ use crate::p::P;
 /// The signal; SIGURG unless `RUNNEXT_DEBUG=preemptsignal=n` says otherwise. One per process.
 static SIGNAL: OnceLock<(i32, Previous)> = OnceLock::new();
 
-/// How long a goroutine runs before a light one that an event woke may take its P.
+/// How long a light goroutine runs before another that an event woke may take its P; and one nobody knows yet.
 pub(super) const MIN_RUN_NS: u64 = 1_000_000;
+const MIN_RUN_FRESH_NS: u64 = 200_000;
+
+/// How long this one is left alone, from when the monitor first saw it. Hogs are not: they lose nothing but their turn.
+pub(super) fn min_run(g: &G) -> u64 {
+    if g.is_known_light() {
+        MIN_RUN_NS
+    } else if g.is_light() {
+        MIN_RUN_FRESH_NS
+    } else {
+        0
+    }
+}
 
 /// Installs the handler. Called by every `build`; acts once, so the first runtime's signal is the process's.
 pub(crate) fn install(signo: i32) -> io::Result<()> {
@@ -113,6 +125,9 @@ fn slice_over(m: &'static M) {
         return; // a new turn since the last tick
     }
     p.expired.store(true, Relaxed);
+    if p.timers.next() != u64::MAX {
+        m.shared().monitor.watch_until(p.timers.next()); // it was taken for one that does not run for long
+    }
     stop_here(m);
 }
 
@@ -169,7 +184,7 @@ fn stop_here(m: &'static M) {
 /// Is there anything else to run on this thread's P? Read in USER: a moment's view.
 fn waits(shared: &Shared, m: &M) -> bool {
     // SAFETY: Ps live as long as the runtime.
-    shared.has_global() || unsafe { m.p_ptr().as_ref() }.is_some_and(P::has_work)
+    unsafe { m.p_ptr().as_ref() }.is_some_and(|p| shared.waits_for(p))
 }
 
 /// Queues `g` and gives the P to the thread that runs the next goroutine. False: there is none, and nothing has changed.
@@ -208,6 +223,9 @@ fn hand_over(shared: &Shared, m: &M, g: &G, p: &P) -> bool {
 
 /// The next goroutine of this P, without a search: who interrupts another has one in mind.
 fn choose(shared: &Shared, p: &P) -> Option<&'static G> {
+    if shared.seat.any_timers() {
+        shared.run_own_timers(p);
+    }
     loop {
         let view = p.view(shared.has_urgent(), shared.global_len(), shared.procs());
         let pick = next::pick(&view);

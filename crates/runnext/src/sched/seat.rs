@@ -26,9 +26,9 @@
 //! sees `until`, or the idler sees `next`.
 //! *Armed while nobody polls and a P is idle.* The armer owns a P. Its next dispatch sees that the timer is unwatched and starts
 //! a searcher, who ends as an idler; if it has nothing to dispatch, it becomes the idler itself.
-//! *Nobody polls, no P is idle.* The owners look at their heap before each dispatch; if one is long in coming, the monitor
-//! runs what is due (`Shared::run_due_timers_from_monitor`). The next P to become idle does so by an idler or through
-//! `hand_off`.
+//! *Nobody polls, no P is idle.* The owners look at their heap before each dispatch. If what they dispatch is not known to be
+//! short, the monitor sleeps no longer than the heap's next deadline, and then asks them to give way, or takes the P if
+//! they sleep in the kernel. The next P to become idle does so by an idler or through `hand_off`.
 //! *The M in the seat is taken away while timers exist.* It was given a P. As a searcher it starts the next one when it finds
 //! work, and goes back to 1 when it does not; otherwise it looks for unwatched timers itself, once `until` is 0.
 //! *Due, and no P is idle when the poll ends.* As above: all Ps are busy. The M sleeps on its futex.
@@ -57,8 +57,10 @@ use super::Shared;
 use super::call::take_p;
 use super::timers::NEVER;
 use super::worker::sleep;
+use crate::g::G;
 use crate::lock::Lock;
 use crate::m::M;
+use crate::p::P;
 
 pub(super) struct Seat {
     poller: UnsafeCell<Option<Poller>>,
@@ -176,11 +178,20 @@ impl Shared {
         self.seat.notify();
     }
 
-    /// Before a goroutine is run on a P: timers must not wait for it to end.
+    /// Before `g` is run on `p`: timers must not wait for it to end.
     #[inline]
-    pub(super) fn watch_timers(&self) {
-        if self.seat.is_unwatched() && self.idle_ps.load(Relaxed) != 0 {
+    pub(super) fn watch_timers(&self, p: &P, g: &G) {
+        if self.seat.is_unwatched() {
+            self.find_watcher(p, g);
+        }
+    }
+
+    #[cold]
+    fn find_watcher(&self, p: &P, g: &G) {
+        if self.idle_ps.load(Relaxed) != 0 {
             self.wake_one();
+        } else if !g.is_known_light() {
+            self.monitor.watch_until(p.timers.next());
         }
     }
 }
@@ -223,9 +234,6 @@ pub(super) fn rest(m: &'static M) -> bool {
                 return false;
             }
             take_p(m, p);
-            if !m.spinning.get() {
-                shared.watch_timers();
-            }
             return true;
         }
     }

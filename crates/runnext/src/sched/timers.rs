@@ -19,7 +19,8 @@
 //! |                                           | the P retired                                                |
 //! | a thief, on its last pass                 | all heaps of Ps in use                                       |
 //! | the M in the poller (`seat`)              | some P is idle: it wakes at the earliest deadline of all     |
-//! | the monitor                               | no P is idle and the owners run something long               |
+//! | the P's owner, interrupted                | no P is idle and it runs something long: the monitor asks it |
+//! |                                           | to give way (`preempt`)                                      |
 //!
 //! A P that is idle or retired keeps its heap.
 //!
@@ -101,6 +102,11 @@ impl Timers {
     #[inline]
     pub(super) fn next(&self) -> u64 {
         self.next.load(Relaxed)
+    }
+
+    /// Whether some deadline has come. Reads the clock only if there are any.
+    pub(super) fn is_due(&self) -> bool {
+        self.next() != NEVER && self.next() <= clock::now_ns()
     }
 
     /// Brings `next` and `len` up to date. With the heap's lock held.
@@ -287,30 +293,9 @@ impl Shared {
         any
     }
 
-    /// Wakes whoever is due on any P, onto the global queue. For the monitor, which has no P, when no P is idle and those
-    /// that own them do not come to it. True if anybody was.
-    pub(crate) fn run_due_timers_from_monitor(&self, now: u64) -> bool {
-        let mut any = false;
-        for victim in self.all_ps() {
-            while victim.timers.next() <= now {
-                let batch = victim.timers.take_due(now, BATCH, self);
-                for waiter in batch.iter() {
-                    let Who::Goroutine(g) = waiter.who() else {
-                        unreachable!("a plain thread keeps its own time")
-                    };
-                    // SAFETY: claimed, so it waits for us to wake it.
-                    if G::wake(unsafe { g.as_ref() }) {
-                        // SAFETY: runnable, and in no queue: we made it so.
-                        unsafe { self.push_global(g) };
-                    }
-                }
-                any |= batch.len > 0;
-            }
-        }
-        if any {
-            self.wake_one();
-        }
-        any
+    /// Whether somebody waits for `p`: in its queue, in the global ones, or for a deadline that has come.
+    pub(super) fn waits_for(&self, p: &P) -> bool {
+        p.has_work() || self.has_global() || p.timers.is_due()
     }
 }
 

@@ -60,6 +60,7 @@ fn find_runnable(m: &'static M) -> Option<&'static G> {
         }
         // Even on a P that is one too many: this goroutine is in no queue.
         if let Some(g) = m.take_first() {
+            shared.watch_timers(m.p(), g);
             return Some(g);
         }
         let p = m.p();
@@ -86,9 +87,10 @@ fn find_runnable(m: &'static M) -> Option<&'static G> {
             if m.spinning.get() {
                 stop_spinning(m);
             }
-            shared.watch_timers();
             // SAFETY: queued, so alive.
-            return Some(unsafe { g.as_ref() });
+            let g = unsafe { g.as_ref() };
+            shared.watch_timers(p, g);
+            return Some(g);
         }
     }
 }
