@@ -2,12 +2,13 @@
 
 mod common;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use common::{built, runtime, until};
-use runnext::time::{self, Instant};
+use common::{Counted, built, runtime, until};
+use runnext::chan;
+use runnext::time::{self, Instant, Ticker, Timer};
 use runnext::{go, scope};
 
 const MS: Duration = Duration::from_millis(1);
@@ -74,40 +75,41 @@ fn the_longest_sleep_does_not_end() {
     assert_eq!(rt.shutdown(Duration::ZERO).abandoned, 3);
 }
 
-#[test]
-fn equal_deadlines_in_order() {
-    one_queue().run(|| {
-        let order = Mutex::new(Vec::new());
-        let at = Instant::now() + 20 * MS;
-        scope(|s| {
-            for i in 0..500 {
-                let order = &order;
+/// Lets `n` goroutines sleep, the `i`th until `when(i)` after a common moment, and returns in which place each woke up.
+fn places(n: usize, when: impl Fn(usize) -> Duration) -> Vec<usize> {
+    // On a slow machine some come too late to sleep: then all over again, with more time.
+    for margin in (0..12).map(|n| 20 * MS * (1 << n)) {
+        let places: Vec<_> = (0..n).map(|_| AtomicUsize::new(0)).collect();
+        let next = AtomicUsize::new(0);
+        let at = Instant::now() + margin;
+        let all_asleep = scope(|s| {
+            for (i, place) in places.iter().enumerate() {
+                let (until, next) = (at + when(i), &next);
                 s.go(move || {
-                    time::sleep_until(at);
-                    order.lock().unwrap().push(i);
+                    time::sleep_until(until);
+                    place.store(next.fetch_add(1, SeqCst), SeqCst);
                 });
                 runnext::yield_now(); // it sleeps before the next one starts
             }
+            Instant::now() < at
         });
-        assert!(order.into_inner().unwrap().is_sorted());
-    });
+        if all_asleep {
+            return places.into_iter().map(AtomicUsize::into_inner).collect();
+        }
+    }
+    panic!("a minute was not enough to start {n} goroutines");
+}
+
+#[test]
+fn equal_deadlines_in_order() {
+    one_queue().run(|| assert!(places(500, |_| Duration::ZERO).is_sorted()));
 }
 
 #[test]
 fn earlier_deadlines_first() {
     one_queue().run(|| {
-        let order = Mutex::new(Vec::new());
-        let start = Instant::now() + 20 * MS;
-        scope(|s| {
-            for i in (0..50u32).rev() {
-                let order = &order;
-                s.go(move || {
-                    time::sleep_until(start + i * MS / 4);
-                    order.lock().unwrap().push(i);
-                });
-            }
-        });
-        assert!(order.into_inner().unwrap().is_sorted());
+        let places = places(50, |i| MS * (50 - i as u32) / 4);
+        assert!(places.iter().rev().is_sorted(), "{places:?}");
     });
 }
 
@@ -198,5 +200,375 @@ fn fewer_processors_keep_their_timers() {
         until(|| woken.load(SeqCst) == 100);
         runnext::set_procs(3);
         time::sleep(MS);
+    });
+}
+
+#[test]
+fn a_function_runs_in_time_and_again_after_a_reset() {
+    for procs in [1, 2] {
+        runtime(procs).run(|| {
+            let runs = Arc::new(AtomicUsize::new(0));
+            let start = Instant::now();
+            let timer = {
+                let runs = runs.clone();
+                time::after_func(5 * MS, move || {
+                    assert!(start.elapsed() >= 5 * MS);
+                    runs.fetch_add(1, SeqCst);
+                })
+            };
+            until(|| runs.load(SeqCst) == 1);
+            assert!(!timer.stop());
+            for n in 2..20 {
+                assert!(!timer.reset(US * n));
+                until(|| runs.load(SeqCst) == n as usize);
+            }
+            assert!(!timer.reset(Duration::MAX));
+            assert!(timer.reset(Duration::from_secs(3600)));
+            assert!(timer.stop());
+            assert!(!timer.stop());
+            time::sleep(MS);
+            assert_eq!(runs.load(SeqCst), 19);
+        });
+    }
+}
+
+#[test]
+fn a_function_never_runs_twice_at_once_nor_too_seldom() {
+    runtime(4).run(|| {
+        let inside = Arc::new(AtomicUsize::new(0));
+        let runs = Arc::new(AtomicUsize::new(0));
+        let timer = {
+            let (inside, runs) = (inside.clone(), runs.clone());
+            time::after_func(Duration::MAX, move || {
+                assert_eq!(inside.fetch_add(1, SeqCst), 0);
+                time::sleep(50 * US);
+                assert_eq!(inside.fetch_sub(1, SeqCst), 1);
+                runs.fetch_add(1, SeqCst);
+            })
+        };
+        // Each reset that finds it not set is one firing that has happened before.
+        let mut fired = 0;
+        timer.stop();
+        for i in 0..2000u32 {
+            if !timer.reset(US * (i % 60)) {
+                fired += 1;
+            }
+            time::sleep(US * (i % 31));
+        }
+        let pending = usize::from(timer.stop());
+        let expected = fired - pending;
+        until(|| runs.load(SeqCst) == expected);
+        time::sleep(2 * MS);
+        assert_eq!(runs.load(SeqCst), expected);
+    });
+}
+
+#[test]
+fn a_function_that_panics_runs_again() {
+    runtime(2).run(|| {
+        let runs = Arc::new(AtomicUsize::new(0));
+        let timer = {
+            let runs = runs.clone();
+            time::after_func(US, move || {
+                let n = runs.fetch_add(1, SeqCst);
+                assert!(n != 0, "the first run panics, on purpose");
+            })
+        };
+        until(|| runs.load(SeqCst) == 1);
+        timer.reset(US);
+        until(|| runs.load(SeqCst) == 2);
+    });
+}
+
+#[test]
+fn a_function_is_dropped_once() {
+    let drops = Arc::new(AtomicUsize::new(0));
+    let rt = runtime(2);
+    let outside = rt.run(|| {
+        let counted = Counted::new(&drops);
+        let timer = time::after_func(Duration::from_secs(3600), move || {
+            let _ = &counted;
+        });
+        assert!(timer.stop());
+        drop(timer);
+        assert_eq!(drops.load(SeqCst), 1, "stopped");
+
+        let counted = Counted::new(&drops);
+        drop(time::after_func(US, move || {
+            let _ = &counted;
+        }));
+        until(|| drops.load(SeqCst) == 2); // ran, although the timer was dropped
+
+        let counted = Counted::new(&drops);
+        drop(time::after_func(Duration::from_secs(3600), move || {
+            let _ = &counted;
+        }));
+        let counted = Counted::new(&drops);
+        time::after_func(Duration::from_secs(3600), move || {
+            let _ = &counted;
+        })
+    });
+    assert_eq!(drops.load(SeqCst), 2);
+    drop(rt);
+    assert_eq!(drops.load(SeqCst), 3, "nobody can start it any more");
+    assert!(!outside.reset(Duration::ZERO), "the runtime is gone");
+    drop(outside);
+    assert_eq!(drops.load(SeqCst), 4);
+}
+
+#[test]
+fn a_function_is_no_goroutine_until_its_time() {
+    let rt = runtime(1);
+    rt.run(|| {
+        let _timers: Vec<_> = (0..100)
+            .map(|_| time::after_func(Duration::from_secs(3600), || ()))
+            .collect();
+        assert_eq!(runnext::num_goroutines(), 1);
+    });
+    assert_eq!(rt.shutdown(Duration::from_secs(3600)).abandoned, 0);
+}
+
+#[test]
+fn a_function_is_set_from_outside() {
+    let rt = runtime(1);
+    let runs = Arc::new(AtomicUsize::new(0));
+    let timer = {
+        let runs = runs.clone();
+        rt.run(|| {
+            time::after_func(Duration::MAX, move || {
+                runs.fetch_add(1, SeqCst);
+            })
+        })
+    };
+    assert!(timer.reset(US));
+    until(|| runs.load(SeqCst) == 1);
+    let rt2 = runtime(2);
+    rt2.run(|| assert!(!timer.reset(US)));
+    until(|| runs.load(SeqCst) == 2);
+}
+
+#[test]
+fn a_function_beside_a_hog() {
+    // GO-SPEC 20.6. The hog never gives way by itself, and there is another P to run the function on.
+    runtime(2).run(|| {
+        let ran = Arc::new(AtomicBool::new(false));
+        let timer = {
+            let ran = ran.clone();
+            time::after_func(US, move || ran.store(true, SeqCst))
+        };
+        while !ran.load(SeqCst) {
+            std::hint::spin_loop();
+        }
+        assert!(!timer.stop());
+    });
+}
+
+#[test]
+#[should_panic(expected = "call it from a goroutine")]
+fn a_function_needs_a_runtime() {
+    time::after_func(MS, || ());
+}
+
+// ---- timers and tickers as channels ----
+
+#[test]
+fn a_timer_shows_nothing_and_keeps_nothing_stale() {
+    // GO-SPEC 20.58, with nobody blocked.
+    for procs in [1, 4] {
+        runtime(procs).run(|| {
+            let timer = Timer::new(Duration::ZERO);
+            assert_eq!((timer.c().len(), timer.c().capacity()), (0, Some(0)));
+            assert!(timer.stop(), "nobody has received it");
+            assert!(timer.c().try_recv().is_err());
+            assert!(!timer.stop());
+            assert!(!timer.reset(Duration::ZERO));
+            assert!(timer.reset(Duration::from_secs(3600)));
+            assert!(timer.c().try_recv().is_err(), "a stale value");
+            assert!(timer.reset(Duration::ZERO));
+            assert!(timer.c().recv().is_ok());
+            assert!(timer.c().try_recv().is_err(), "once only");
+            assert!(!timer.stop());
+
+            let ticker = Ticker::new(US);
+            time::sleep(MS);
+            assert_eq!(ticker.c().len(), 0);
+            ticker.stop();
+            assert!(ticker.c().try_recv().is_err(), "a stale tick");
+            ticker.reset(Duration::from_secs(3600));
+            assert!(ticker.c().try_recv().is_err(), "a stale tick");
+            ticker.reset(US);
+            ticker.c().recv().unwrap();
+            ticker.c().recv().unwrap();
+        });
+    }
+}
+
+#[test]
+fn a_blocked_receiver_follows_stop_and_reset() {
+    for procs in [1, 2] {
+        runtime(procs).run(|| {
+            let timer = Arc::new(Timer::new(Duration::from_secs(3600)));
+            let (start, blocked) = (Instant::now(), {
+                let timer = timer.clone();
+                go(move || timer.c().recv().unwrap())
+            });
+            time::sleep(MS);
+            assert!(timer.stop());
+            time::sleep(MS);
+            assert!(!blocked.is_finished());
+            assert!(!timer.reset(Duration::from_secs(3600)));
+            time::sleep(MS);
+            assert!(timer.reset(2 * MS));
+            let at = blocked.join().unwrap();
+            assert!(at >= start + 5 * MS);
+            assert!(at <= Instant::now());
+        });
+    }
+}
+
+#[test]
+fn modified_earlier() {
+    // GO-SPEC 20.56.
+    runtime(2).run(|| {
+        let timer = Timer::new(Duration::ZERO);
+        timer.c().recv().unwrap();
+        for _ in 0..10 {
+            timer.reset(Duration::from_secs(3600));
+            assert!(timer.stop());
+            timer.reset(Duration::ZERO);
+            timer.c().recv().unwrap();
+        }
+    });
+}
+
+#[test]
+fn stop_and_reset_agree_with_what_is_received() {
+    // GO-SPEC 20.57: of "it was stopped" and "it was received" exactly one is true.
+    runtime(4).run(|| {
+        scope(|s| {
+            for i in 0..500u32 {
+                s.go(move || {
+                    let timer = Timer::new(US * (i % 200));
+                    let receiver = timer.c().clone();
+                    let receiving = go(move || receiver.recv_timeout(2000 * MS).is_ok());
+                    time::sleep(US * (i % 170));
+                    let stopped = if i % 2 == 0 {
+                        timer.stop()
+                    } else {
+                        timer.reset(Duration::MAX)
+                    };
+                    if stopped {
+                        timer.reset(Duration::ZERO); // do not wait for it
+                    }
+                    assert!(receiving.join().unwrap());
+                    assert!(timer.c().try_recv().is_err());
+                });
+            }
+        });
+    });
+}
+
+#[test]
+fn a_late_receiver_gets_the_moment_that_was_set() {
+    // GO-SPEC 20.59.
+    runtime(1).run(|| {
+        let before = Instant::now();
+        let after = chan::after(5 * MS);
+        let latest = Instant::now() + 5 * MS;
+        time::sleep(50 * MS);
+        let at = after.recv().unwrap();
+        assert!(at >= before + 5 * MS && at <= latest);
+    });
+}
+
+#[test]
+fn missed_ticks_are_skipped() {
+    runtime(1).run(|| {
+        let start = Instant::now();
+        let ticker = Ticker::new(5 * MS);
+        time::sleep(52 * MS);
+        let first = ticker.c().recv().unwrap();
+        let second = ticker.c().recv().unwrap();
+        assert!(first < start + 10 * MS, "the first moment, received late");
+        assert!(second > start + 52 * MS, "and no other that was missed");
+        // All on one grid.
+        assert_eq!((second - first).as_nanos() % 5_000_000, 0);
+    });
+}
+
+#[test]
+fn timers_of_zero() {
+    // GO-SPEC 20.55, smaller.
+    runtime(2).run(|| {
+        for _ in 0..20_000 {
+            Timer::new(Duration::ZERO).c().recv().unwrap();
+        }
+        for _ in 0..2_000 {
+            chan::after(Duration::from_nanos(1)).recv().unwrap();
+        }
+    });
+}
+
+#[test]
+fn extremes() {
+    runtime(2).run(|| {
+        let never = Timer::new(Duration::MAX);
+        assert!(never.c().recv_timeout(MS).is_err());
+        assert!(!never.stop(), "never is not set");
+        assert!(chan::after(Duration::MAX).try_recv().is_err());
+        let slow = Ticker::new(Duration::MAX);
+        assert!(slow.c().try_recv().is_err());
+        slow.reset(Duration::from_nanos(1));
+        slow.c().recv().unwrap();
+    });
+    assert!(std::panic::catch_unwind(|| Ticker::new(Duration::ZERO)).is_err());
+}
+
+#[test]
+fn timers_beside_chatter() {
+    // GO-SPEC 20.10: two that talk all the time, and a timer in a select.
+    for procs in [1, 2] {
+        runtime(procs).run(|| {
+            let (a, b) = (chan::bounded(0), chan::bounded(0));
+            let echo = go(move || {
+                while a.1.recv().is_ok() {
+                    if b.0.send(()).is_err() {
+                        return;
+                    }
+                }
+            });
+            let timer = Timer::new(20 * MS);
+            let (tx, rx) = (a.0, b.1);
+            tx.send(()).unwrap();
+            loop {
+                runnext::select! {
+                    recv(rx) -> _ => tx.send(()).unwrap(),
+                    recv(timer.c()) -> at => {
+                        assert!(Instant::now() >= at.unwrap());
+                        break;
+                    }
+                }
+            }
+            drop((tx, rx));
+            echo.join().unwrap();
+        });
+    }
+}
+
+#[test]
+fn timers_and_tickers_on_plain_threads() {
+    let start = Instant::now();
+    let timer = Timer::new(3 * MS);
+    let ticker = Ticker::new(MS);
+    ticker.c().recv().unwrap();
+    ticker.c().recv().unwrap();
+    timer.c().recv().unwrap();
+    assert!(start.elapsed() >= 3 * MS);
+    std::thread::scope(|s| {
+        timer.reset(Duration::from_secs(3600));
+        let blocked = s.spawn(|| timer.c().recv().unwrap());
+        time::sleep(MS);
+        timer.reset(MS);
+        blocked.join().unwrap();
     });
 }

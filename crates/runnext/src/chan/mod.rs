@@ -15,6 +15,7 @@ mod wait;
 mod zero;
 
 pub use dynamic::{Select, SelectedOperation};
+pub(crate) use ends::timer;
 pub use ends::{Receiver, Sender, after, bounded, never, tick, unbounded};
 pub use error::{
     RecvError, RecvTimeoutError, SelectTimeoutError, SendError, SendTimeoutError, TryRecvError,

@@ -186,6 +186,18 @@ impl Shared {
         }
     }
 
+    /// A timer was armed for `when` by somebody who goes on, perhaps for long.
+    pub(super) fn watch_until(&self, when: u64) {
+        if !self.seat.is_unwatched() {
+            return;
+        }
+        if self.idle_ps.load(Relaxed) != 0 {
+            self.wake_one();
+        } else {
+            self.monitor.watch_until(when);
+        }
+    }
+
     #[cold]
     fn find_watcher(&self, p: &P, g: &G) {
         if self.idle_ps.load(Relaxed) != 0 {

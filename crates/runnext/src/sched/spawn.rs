@@ -189,6 +189,43 @@ pub(crate) unsafe fn spawn<B: Body>(
     Ok(g)
 }
 
+/// Makes a goroutine that nobody has a handle to, in RT. Runnable, and the caller's to queue, who owns `p`.
+///
+/// # Safety
+/// As [`spawn`].
+pub(super) unsafe fn detached<B: Body>(
+    shared: &Shared,
+    p: &P,
+    site: &'static Location<'static>,
+    body: B,
+) -> io::Result<NonNull<G>> {
+    const { assert!(fits::<B>(), "would be boxed, which is for user context") };
+    let (g, id) = match shared.header(Some(p)) {
+        Ok(found) => found,
+        Err(e) => {
+            std::mem::forget(body); // not ours to drop here
+            return Err(e);
+        }
+    };
+    // SAFETY: fresh from the slab: ours alone, and its payload is empty.
+    let header = unsafe { g.as_ref() };
+    let birth = Birth {
+        id,
+        vtable: Task::<B>::VTABLE,
+        site,
+        ext: ptr::null_mut(),
+        stack_class: shared.config.stack_class,
+    };
+    // SAFETY: as above.
+    unsafe {
+        put(header.payload(), body);
+        header.begin(birth);
+    }
+    let last = header.drop_ref();
+    debug_assert!(!last, "it has not begun");
+    Ok(g)
+}
+
 impl Shared {
     /// A free header and a fresh id, counted as alive.
     #[inline]

@@ -3,9 +3,10 @@
 //! # Why this shape
 //! An entry is a [`Ticket`]: the right to end one wait. At its deadline whoever runs the heap claims the ticket and
 //! wakes the waiter; if the wait ended otherwise the claim fails, and nothing else happens. So an entry needs no
-//! state of its own, cancelling writes nothing to it, and a stale one is harmless. Everything richer (a ticker, a
-//! context's deadline) is made above from waits with deadlines. Rejected: callbacks in entries (user code in RT), and
-//! removing entries on cancel (a lock on another P's heap and a search in it, for what is mostly short-lived).
+//! state of its own, cancelling writes nothing to it, and a stale one is harmless. Tickers and contexts are made above from
+//! waits with deadlines; only a function that is to be started at some time needs another kind of entry, a `task`.
+//! Rejected: callbacks in entries (user code in RT), and removing entries on cancel (a lock on another P's heap and a
+//! search in it, for what is mostly short-lived).
 //!
 //! # Words
 //! *due*: the deadline has come. *dead*: the ticket is claimed, the entry not yet removed. `next` is the heap's earliest key,
@@ -37,8 +38,10 @@
 //! enough not to keep others from it; SLACK keeps small heaps from being purged all the time; HELP_EVERY; FULL, less than a local queue.
 
 mod store;
+mod task;
 
 use std::mem::MaybeUninit;
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*, fence};
 
 pub(crate) use runnext_core::timers::NEVER;
@@ -47,11 +50,13 @@ use runnext_sys::clock;
 
 use super::Shared;
 use super::call::Call;
-use super::wait::{Ticket, Waiter, Who};
+use super::wait::{Ticket, Who};
 use crate::g::{G, WaitReason};
 use crate::lock::Lock;
 use crate::p::P;
 use store::Mapped;
+
+pub(crate) use task::Task;
 
 /// Waiters taken from a heap at one go.
 const BATCH: usize = 32;
@@ -62,13 +67,55 @@ const HELP_EVERY: u32 = 64;
 /// Dead entries that are not worth a purge.
 const SLACK: usize = 32;
 
-/// A wait that ends at the deadline it is sorted by.
-struct Sleeper(Ticket);
+/// What happens at the deadline it is sorted by: a wait ends, or a function is started. Two words: the waiter of a ticket, or
+/// a marked pointer to a task's cell, and the turn of either.
+#[derive(Clone, Copy)]
+struct Sleeper {
+    word: usize,
+    turn: u32,
+}
+
+/// Marks a task's cell; a ticket's waiter never has this bit.
+const TASK: usize = 2;
+
+enum What {
+    Wait(Ticket),
+    Start(&'static task::Cell, u32),
+}
+
+impl Sleeper {
+    #[inline]
+    fn wait(ticket: Ticket) -> Sleeper {
+        let (word, turn) = ticket.into_raw();
+        debug_assert_eq!(word & TASK, 0);
+        Sleeper { word, turn }
+    }
+
+    fn task(cell: &'static task::Cell, turn: u32) -> Sleeper {
+        let word = (&raw const *cell).addr() | TASK;
+        Sleeper { word, turn }
+    }
+
+    #[inline]
+    fn what(self) -> What {
+        if self.word & TASK == 0 {
+            // SAFETY: made by `wait`.
+            What::Wait(unsafe { Ticket::from_raw(self.word, self.turn) })
+        } else {
+            // SAFETY: made by `task`, from a cell, which is never freed.
+            let cell = unsafe { &*((self.word & !TASK) as *const task::Cell) };
+            What::Start(cell, self.turn)
+        }
+    }
+}
 
 impl Entry for Sleeper {
     #[inline]
     fn is_dead(&self) -> bool {
-        !self.0.is_open()
+        match self.what() {
+            What::Wait(ticket) => !ticket.is_open(),
+            What::Start(cell, turn) => !cell.is_armed(turn),
+        }
     }
 }
 
@@ -132,9 +179,9 @@ impl Timers {
     }
 
     /// Adds an entry. True: it is the earliest of this heap.
-    fn insert(&self, when: u64, ticket: Ticket, shared: &Shared) -> bool {
+    fn insert(&self, when: u64, sleeper: Sleeper, shared: &Shared) -> bool {
         let mut heap = self.heap.lock();
-        let first = heap.insert(when, Sleeper(ticket));
+        let first = heap.insert(when, sleeper);
         self.len.store(heap.len(), Relaxed);
         if first {
             self.set_next(when, shared);
@@ -159,46 +206,71 @@ impl Timers {
         self.publish(&mut heap, shared);
     }
 
-    /// Claims what is due, up to `most`.
+    /// Takes out what is due, up to `most`.
     fn take_due(&self, now: u64, most: usize, shared: &Shared) -> Batch {
         let mut batch = Batch::new();
         let mut heap = self.heap.lock();
         while batch.len < most.clamp(1, BATCH)
-            && let Some((_, Sleeper(ticket))) = heap.pop_due(now)
+            && let Some((_, sleeper)) = heap.pop_due(now)
         {
-            if ticket.expire() {
-                batch.push(ticket.waiter);
-            }
+            batch.push(sleeper);
         }
         self.publish(&mut heap, shared);
         batch
     }
+
+    /// The runtime is gone: nothing fires any more.
+    pub(super) fn give_up(&self) {
+        for (_, sleeper) in self.heap.lock().iter() {
+            if let What::Start(cell, turn) = sleeper.what() {
+                cell.give_up(turn);
+            }
+        }
+    }
 }
 
-/// Waiters that were claimed and must be woken (I2).
+/// What was due, in order, and left the heap.
 struct Batch {
-    waiters: [MaybeUninit<Waiter>; BATCH],
+    sleepers: [MaybeUninit<Sleeper>; BATCH],
     len: usize,
 }
 
 impl Batch {
     fn new() -> Batch {
         Batch {
-            waiters: [const { MaybeUninit::uninit() }; BATCH],
+            sleepers: [const { MaybeUninit::uninit() }; BATCH],
             len: 0,
         }
     }
 
-    fn push(&mut self, waiter: Waiter) {
-        self.waiters[self.len].write(waiter);
+    #[inline]
+    fn push(&mut self, sleeper: Sleeper) {
+        self.sleepers[self.len].write(sleeper);
         self.len += 1;
     }
 
-    fn iter(&self) -> impl Iterator<Item = Waiter> + '_ {
+    fn iter(&self) -> impl Iterator<Item = Sleeper> + '_ {
         // SAFETY: `push` has written the first `len`.
-        self.waiters[..self.len]
+        self.sleepers[..self.len]
             .iter()
-            .map(|waiter| unsafe { waiter.assume_init() })
+            .map(|sleeper| unsafe { sleeper.assume_init() })
+    }
+}
+
+/// Acts on what is due. A goroutine that is runnable by that, and in no queue. `p` is owned by the caller.
+fn fire(sleeper: Sleeper, shared: &Shared, p: &P) -> Option<NonNull<G>> {
+    match sleeper.what() {
+        What::Wait(ticket) => {
+            if !ticket.expire() {
+                return None; // the wait ended otherwise
+            }
+            let Who::Goroutine(g) = ticket.waiter.who() else {
+                unreachable!("a plain thread keeps its own time")
+            };
+            // SAFETY: claimed, so it waits for us to wake it (I2).
+            unsafe { G::wake(g.as_ref()) }.then_some(g)
+        }
+        What::Start(cell, turn) => cell.fire(turn, shared, p),
     }
 }
 
@@ -240,13 +312,10 @@ impl Shared {
         }
         let batch = timers.take_due(now, room, self);
         let mut woken = 0;
-        for waiter in batch.iter() {
-            let Who::Goroutine(g) = waiter.who() else {
-                unreachable!("a plain thread keeps its own time")
-            };
-            // SAFETY: claimed, so it waits for us to wake it.
-            let g = unsafe { g.as_ref() };
-            if G::wake(g) {
+        for sleeper in batch.iter() {
+            if let Some(g) = fire(sleeper, self, p) {
+                // SAFETY: runnable, so alive.
+                let g = unsafe { g.as_ref() };
                 if woken == 0 && !in_burst {
                     self.put_local(p, g);
                 } else {
@@ -308,7 +377,7 @@ pub(crate) fn arm(call: &Call, ticket: Ticket, deadline_ns: u64) -> TimerKey {
     let shared = m.shared_static();
     let p: &'static P = m.p();
     let timers = &p.timers;
-    if timers.insert(deadline_ns, ticket, shared) {
+    if timers.insert(deadline_ns, Sleeper::wait(ticket), shared) {
         fence(SeqCst); // pairs with the one in `seat::wait`
         // Nobody polls: whoever dispatches next on this P sees to it that somebody does (`seat`).
         shared.seat.told_earlier(deadline_ns);

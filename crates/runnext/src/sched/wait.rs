@@ -134,6 +134,21 @@ impl Ticket {
         self.waiter.claim_word().load(Relaxed) == self.turn + EXPIRED
     }
 
+    /// As two words, the first of which is the waiter's.
+    #[inline]
+    pub(super) fn into_raw(self) -> (usize, u32) {
+        (self.waiter.into_raw(), self.turn)
+    }
+
+    /// # Safety
+    /// The words came from [`into_raw`](Self::into_raw).
+    #[inline]
+    pub(super) unsafe fn from_raw(waiter: usize, turn: u32) -> Ticket {
+        // SAFETY: the contract.
+        let waiter = unsafe { Waiter::from_raw(waiter) };
+        Ticket { waiter, turn }
+    }
+
     /// Whether the claim is still open. A moment's view.
     pub(crate) fn is_open(self) -> bool {
         self.waiter.claim_word().load(Relaxed) == self.turn

@@ -1,8 +1,10 @@
-//! Time: sleeping, and moments.
+//! Time: moments, sleeping, timers.
 //!
 //! Everything here blocks the goroutine, never its thread, and works on plain threads too, which then sleep
 //! themselves. Nothing ends early; how late depends on the system, usually well under a millisecond. A duration too long
 //! to be counted, such as [`Duration::MAX`], means *never*.
+
+mod timer;
 
 use std::time::Duration;
 
@@ -10,6 +12,8 @@ use crate::g::WaitReason;
 pub use crate::instant::Instant;
 use crate::sched::call::Call;
 use crate::sched::timers;
+
+pub use timer::{Ticker, Timer, after_func};
 
 /// Pauses the calling goroutine for `d` at least. Zero returns at once; [`Duration::MAX`] never does.
 ///

@@ -1,0 +1,235 @@
+//! Functions that a timer starts: each time it fires, in a goroutine, never two of them at once.
+//!
+//! # Why this shape
+//! The heap holds no count on a function: entries leave it in RT, where nothing may be freed. It holds a [`Cell`], which is
+//! recycled but never freed, and the number of the arming; a stale entry finds another number and does nothing. While armed,
+//! one count of the `Arc` belongs to whoever claims the cell: the one who fires gives it to the goroutine, the one who
+//! stops drops it. A timer that waits is no goroutine and has no stack.
+//!
+//! | claim word | meaning                                         | left by                              |
+//! |------------|-------------------------------------------------|--------------------------------------|
+//! | turn       | armed: the cell owns one count                  | stop, reset, fire (CAS)              |
+//! | turn + 1   | not armed                                       | arm (under the lock) → a new turn    |
+//!
+//! # Invariants
+//! I1  `runs` counts firings that have not run to their end, and each of them owns one count of the `Arc`. Who raises it from
+//!     zero starts a goroutine, which runs the function until it is zero again. So it never runs twice at once, and never
+//!     less often than it fired.
+//!
+//! # Context
+//! `fire` is in RT. The rest is in user context.
+
+use std::cell::UnsafeCell;
+use std::panic::{self, AssertUnwindSafe, Location};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*, fence};
+use std::sync::{Arc, Mutex, Weak};
+
+use super::Sleeper;
+use crate::fatal::fatal;
+use crate::g::G;
+use crate::lock::Lock;
+use crate::m::M;
+use crate::p::P;
+use crate::sched::call::Call;
+use crate::sched::{Shared, spawn};
+
+/// What the heap refers to.
+#[repr(align(64))]
+pub(super) struct Cell {
+    claim: AtomicU32,
+    task: AtomicPtr<Task>,
+}
+
+static RECYCLED: Mutex<Vec<&'static Cell>> = Mutex::new(Vec::new());
+
+impl Cell {
+    fn fresh() -> &'static Cell {
+        let recycled = RECYCLED.lock().unwrap_or_else(|e| e.into_inner()).pop();
+        recycled.unwrap_or_else(|| {
+            Box::leak(Box::new(Cell {
+                claim: AtomicU32::new(1),
+                task: AtomicPtr::new(std::ptr::null_mut()),
+            }))
+        })
+    }
+
+    pub(super) fn is_armed(&self, turn: u32) -> bool {
+        self.claim.load(Relaxed) == turn
+    }
+
+    fn claim(&self, turn: u32) -> bool {
+        self.claim
+            .compare_exchange(turn, turn | 1, AcqRel, Relaxed)
+            .is_ok()
+    }
+
+    /// The deadline of that arming has come. A goroutine to be queued by the owner of `p`, unless it was stopped, or one runs it already.
+    pub(super) fn fire(&self, turn: u32, shared: &Shared, p: &P) -> Option<NonNull<G>> {
+        if !self.claim(turn) {
+            return None;
+        }
+        // SAFETY: the claim gave us the count that keeps it.
+        let task = unsafe { Arc::from_raw(self.task.load(Relaxed)) };
+        if task.runs.fetch_add(1, AcqRel) > 0 {
+            std::mem::forget(task); // I1: the count is the firing's
+            return None;
+        }
+        let site = task.site;
+        // SAFETY: 'static and Send.
+        match unsafe { spawn::detached(shared, p, site, Run(task)) } {
+            Ok(g) => Some(g),
+            Err(e) => fatal(format_args!("no memory for the goroutine of a timer: {e}")),
+        }
+    }
+
+    /// The runtime is gone, and with it the heap: drops the function.
+    pub(super) fn give_up(&self, turn: u32) {
+        if self.claim(turn) {
+            // SAFETY: the claim gave us the count.
+            drop(unsafe { Arc::from_raw(self.task.load(Relaxed)) });
+        }
+    }
+}
+
+/// A function and its timer.
+pub(crate) struct Task {
+    cell: &'static Cell,
+    /// Serialises arming and stopping.
+    lock: Lock<()>,
+    runs: AtomicU32,
+    shared: Weak<Shared>,
+    site: &'static Location<'static>,
+    f: UnsafeCell<Box<dyn FnMut() + Send>>,
+}
+
+// SAFETY: `f` is called by one goroutine at a time (I1), and is `Send`; the rest is.
+unsafe impl Sync for Task {}
+// SAFETY: as above.
+unsafe impl Send for Task {}
+
+impl Task {
+    /// A function of the runtime that `m` belongs to. Not armed.
+    pub(crate) fn new(
+        m: &M,
+        site: &'static Location<'static>,
+        f: Box<dyn FnMut() + Send>,
+    ) -> Arc<Task> {
+        // SAFETY: the pointer is that of the runtime's `Arc`, which its threads keep alive.
+        let shared = unsafe {
+            Arc::increment_strong_count(m.shared);
+            Arc::from_raw(m.shared)
+        };
+        let task = Arc::new(Task {
+            cell: Cell::fresh(),
+            lock: Lock::new(()),
+            runs: AtomicU32::new(0),
+            shared: Arc::downgrade(&shared),
+            site,
+            f: UnsafeCell::new(f),
+        });
+        task.cell.task.store(Arc::as_ptr(&task).cast_mut(), Relaxed);
+        task
+    }
+
+    /// Sets it to fire at `when`, and not at what it was set to before. True: it was set, and had not fired.
+    pub(crate) fn arm(self: &Arc<Task>, when: u64) -> bool {
+        let Some(shared) = self.shared.upgrade() else {
+            return false;
+        };
+        let call = Call::enter();
+        let (was, first) = {
+            let _one = self.lock.lock();
+            let word = self.cell.claim.load(Relaxed);
+            let was = word & 1 == 0 && self.cell.claim(word);
+            let turn = (word | 1).wrapping_add(1);
+            if !was {
+                std::mem::forget(Arc::clone(self));
+            }
+            self.cell.claim.store(turn, Release);
+            (was, shared.arm_task(&call, self.cell, turn, when))
+        };
+        if first {
+            fence(SeqCst); // pairs with the one in `seat::wait`
+            shared.seat.told_earlier(when);
+            shared.watch_until(when);
+        }
+        drop(call);
+        was
+    }
+
+    /// It does not fire any more, until armed. True: it was set, and had not fired.
+    pub(crate) fn stop(&self) -> bool {
+        let call = Call::enter();
+        let was = {
+            let _one = self.lock.lock();
+            let word = self.cell.claim.load(Relaxed);
+            word & 1 == 0 && self.cell.claim(word)
+        };
+        drop(call);
+        if was {
+            // SAFETY: the claim gave us the count; the caller has another.
+            unsafe { Arc::decrement_strong_count(self) };
+        }
+        was
+    }
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        // Nobody has a count, so it is not armed. What is left in a heap is stale.
+        RECYCLED
+            .lock()
+            .unwrap_or_else(|e| e.into_inner())
+            .push(self.cell);
+    }
+}
+
+/// What the goroutine runs; it owns the count of the first firing.
+struct Run(Arc<Task>);
+
+impl spawn::Body for Run {
+    type Output = ();
+
+    fn run(self) -> (spawn::Outcome<()>, crate::g::After) {
+        let Run(task) = self;
+        loop {
+            // SAFETY: I1.
+            let f = unsafe { &mut *task.f.get() };
+            // The hook has reported a panic; there is nobody else to tell.
+            let _ = panic::catch_unwind(AssertUnwindSafe(f));
+            if task.runs.fetch_sub(1, AcqRel) == 1 {
+                break;
+            }
+            // SAFETY: that of the run that has ended; we go on with the next one's.
+            unsafe { Arc::decrement_strong_count(Arc::as_ptr(&task)) };
+        }
+        // A panic in the drop of what it captured has nobody to go to either.
+        let _ = panic::catch_unwind(AssertUnwindSafe(move || drop(task)));
+        (Ok(()), crate::g::After::NOTHING)
+    }
+
+    fn fail(self) -> crate::g::After {
+        // There was no stack for it, which was reported: these firings are lost.
+        let Run(task) = self;
+        while task.runs.fetch_sub(1, AcqRel) > 1 {
+            // SAFETY: as above.
+            unsafe { Arc::decrement_strong_count(Arc::as_ptr(&task)) };
+        }
+        crate::g::After::NOTHING
+    }
+}
+
+impl Shared {
+    /// True: it is the earliest of its heap.
+    fn arm_task(&self, call: &Call, cell: &'static Cell, turn: u32, when: u64) -> bool {
+        let p = match call.m() {
+            Some(m) if std::ptr::eq(m.shared, self) => Some(m.p()),
+            _ => self.p(0),
+        };
+        let Some(p) = p else {
+            unreachable!("every runtime has a P with number 0")
+        };
+        p.timers.insert(when, Sleeper::task(cell, turn), self)
+    }
+}

@@ -1,0 +1,211 @@
+//! `Timer`, `Ticker` and `after_func`.
+//!
+//! A channel's timer is nothing but the moment its channel becomes ready at (`chan::clock`): it is in no heap, so it needs no
+//! runtime, costs nothing until somebody waits for it, and cannot leave a stale value behind. Only `after_func` has something
+//! to start by itself, and so an entry in a heap (`sched::timers::Task`).
+
+use std::fmt;
+use std::panic::Location;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::chan::{self, Receiver};
+use crate::instant::Instant;
+use crate::m;
+use crate::sched::timers::Task;
+
+/// A moment to come, as a channel: it receives that moment, once, when it has come. Or, made by [`after_func`], a function to be
+/// run then.
+///
+/// The channel shows a length of 0 at all times, and after [`stop`](Self::stop) or [`reset`](Self::reset) nothing of what it
+/// was set to before can be received any more. What it receives is the moment that was set, however late. Dropping a
+/// timer stops its channel, unless somebody holds a clone of it, and does not stop a function.
+///
+/// [`chan::after`](crate::chan::after) is shorter where it is neither stopped nor reset.
+///
+/// # Example
+/// ```
+/// use runnext::time::Timer;
+/// use runnext::{chan, select};
+/// use std::time::Duration;
+///
+/// #[runnext::main]
+/// fn main() {
+///     let (tx, rx) = chan::bounded(0);
+///     runnext::go(move || (0..3).for_each(|i| tx.send(i).unwrap()));
+///     let patience = Duration::from_secs(10);
+///     let timer = Timer::new(patience);
+///     loop {
+///         select! {
+///             recv(rx) -> msg => match msg {
+///                 Ok(_) => { timer.reset(patience); }
+///                 Err(_) => break,
+///             },
+///             recv(timer.c()) -> _ => panic!("ten seconds without a message"),
+///         }
+///     }
+///     assert!(timer.stop());
+/// }
+/// ```
+pub struct Timer {
+    c: Receiver<Instant>,
+    task: Option<Arc<Task>>,
+}
+
+impl Timer {
+    /// A timer whose channel receives the moment `d` from now.
+    pub fn new(d: Duration) -> Timer {
+        Timer {
+            c: chan::timer(Instant::after(d), Duration::ZERO),
+            task: None,
+        }
+    }
+
+    /// The channel. That of an [`after_func`] timer never receives anything.
+    pub fn c(&self) -> &Receiver<Instant> {
+        &self.c
+    }
+
+    /// Stops the timer. True if it was set: what it was set to was not received, or its function not started, and now
+    /// never will be.
+    ///
+    /// A function that runs goes on.
+    pub fn stop(&self) -> bool {
+        match &self.task {
+            Some(task) => task.stop(),
+            None => self.c.set_timer(never(), Duration::ZERO),
+        }
+    }
+
+    /// Sets the timer to `d` from now, whatever it was set to before. True if it was set, as for [`stop`](Self::stop).
+    ///
+    /// A function that runs goes on; should its time come again meanwhile, it is run once more after that.
+    pub fn reset(&self, d: Duration) -> bool {
+        let when = Instant::after(d);
+        match &self.task {
+            Some(task) => task.arm(when.as_ns()),
+            None => self.c.set_timer(when, Duration::ZERO),
+        }
+    }
+}
+
+impl fmt::Debug for Timer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Timer").finish_non_exhaustive()
+    }
+}
+
+/// Runs `f` in a goroutine of its own, `d` from now; again, each time the returned timer is [`reset`](Timer::reset).
+///
+/// Runs do not overlap. Until its time has come the function is no goroutine and has no stack. Dropping the timer does not
+/// stop it. A panic in `f` is reported and ends that run only.
+///
+/// # Panics
+/// Outside a runtime.
+///
+/// # Example
+/// ```
+/// use runnext::{chan, time};
+/// use std::time::Duration;
+///
+/// #[runnext::main]
+/// fn main() {
+///     let (tx, rx) = chan::bounded(1);
+///     let timer = time::after_func(Duration::from_millis(1), move || tx.send("now").unwrap());
+///     assert_eq!(rx.recv(), Ok("now"));
+///     assert!(!timer.reset(Duration::from_secs(3600)));
+///     assert!(timer.stop());
+/// }
+/// ```
+#[track_caller]
+pub fn after_func<F>(d: Duration, f: F) -> Timer
+where
+    F: FnMut() + Send + 'static,
+{
+    let Some(m) = m::current() else {
+        panic!(
+            "runnext::time::after_func called outside a runtime, so there is nobody to run the function: call it from a \
+             goroutine (under #[runnext::main], #[runnext::test] or Runtime::run)"
+        )
+    };
+    let task = Task::new(m, Location::caller(), Box::new(f));
+    task.arm(Instant::after(d).as_ns());
+    Timer {
+        c: chan::never(),
+        task: Some(task),
+    }
+}
+
+/// Moments at regular distances, as a channel: it receives each of them when it has come.
+///
+/// A moment that nobody received before the next one came is skipped: a slow receiver gets fewer ticks, not a burst of late
+/// ones. The channel shows a length of 0 at all times, and receives nothing stale after [`stop`](Self::stop) or
+/// [`reset`](Self::reset). Stopping does not close it.
+///
+/// # Example
+/// ```
+/// use runnext::time::Ticker;
+/// use std::time::Duration;
+///
+/// let ticker = Ticker::new(Duration::from_millis(1));
+/// let first = ticker.c().recv().unwrap();
+/// let second = ticker.c().recv().unwrap();
+/// assert!(second >= first + Duration::from_millis(1));
+/// ticker.stop();
+/// assert!(ticker.c().try_recv().is_err());
+/// ```
+pub struct Ticker {
+    c: Receiver<Instant>,
+}
+
+impl Ticker {
+    /// A ticker whose first moment lies `d` from now, and each other `d` after the one before.
+    ///
+    /// # Panics
+    /// If `d` is zero.
+    #[track_caller]
+    pub fn new(d: Duration) -> Ticker {
+        assert_period(d);
+        Ticker {
+            c: chan::timer(Instant::after(d), d),
+        }
+    }
+
+    /// The channel.
+    pub fn c(&self) -> &Receiver<Instant> {
+        &self.c
+    }
+
+    /// No moment is received any more, until [`reset`](Self::reset).
+    pub fn stop(&self) {
+        self.c.set_timer(never(), Duration::ZERO);
+    }
+
+    /// Begins anew, with the distance `d`: the next moment lies `d` from now.
+    ///
+    /// # Panics
+    /// If `d` is zero.
+    #[track_caller]
+    pub fn reset(&self, d: Duration) {
+        assert_period(d);
+        self.c.set_timer(Instant::after(d), d);
+    }
+}
+
+#[track_caller]
+fn assert_period(d: Duration) {
+    assert!(
+        !d.is_zero(),
+        "a ticker needs a distance between its ticks, not zero"
+    );
+}
+
+impl fmt::Debug for Ticker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ticker").finish_non_exhaustive()
+    }
+}
+
+fn never() -> Instant {
+    Instant::now() + Duration::MAX
+}
