@@ -117,23 +117,19 @@ fn a_panic_may_be_caught_inside() {
 
 #[test]
 fn a_panic_is_reported_with_number_name_and_origin() {
-    let ended = child(&[], || {
-        let rt = runtime(1);
-        rt.run(|| {
+    child(&[], || {
+        runtime(1).run(|| {
             assert!(go(|| panic!("first words")).join().is_err());
             let named = goroutine::Builder::new().name("parser");
             let named = named.spawn(|| panic!("second words")).unwrap();
-            eprintln!("expect number {}", named.goroutine().id());
             assert!(named.join().is_err());
         });
-    });
-    let number = ended.stderr.split("expect number ").nth(1).unwrap();
-    let number = number.lines().next().unwrap().to_owned();
-    ended.passed().said(&[
-        "goroutine 2, spawned at ",
-        "tests/goroutine.rs",
+    })
+    .passed()
+    .said(&[
+        "goroutine 2, spawned at crates/runnext/tests/goroutine.rs:",
         "first words",
-        &format!("goroutine {number} 'parser', spawned at "),
+        "goroutine 3 'parser', spawned at crates/runnext/tests/goroutine.rs:",
         "second words",
     ]);
 }
