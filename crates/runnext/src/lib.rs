@@ -7,6 +7,7 @@ extern crate self as runnext;
 
 pub mod chan;
 mod config;
+pub mod context;
 mod fatal;
 mod g;
 pub mod goroutine;

@@ -13,6 +13,8 @@
 //! I2  Whoever waits has queued up under the lock and looked at `when` after that; each change but that of a receive
 //!     ends all waits, so that they look again.
 //! I3  `turn` grows with each change of `when`.
+//!
+//! A clock that *ends* gives no values: at `when` it is closed, as it is by `close`. A context's `done` is one.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
 
@@ -28,6 +30,7 @@ pub(super) struct Clock {
     when: AtomicU64,
     turn: AtomicUsize,
     closed: AtomicBool,
+    ends: bool,
 }
 
 struct Side {
@@ -46,6 +49,15 @@ impl Clock {
             when: AtomicU64::new(when.as_ns()),
             turn: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
+            ends: false,
+        }
+    }
+
+    /// One that gives no values and is closed at `when`.
+    pub(super) fn ending(when: Instant) -> Clock {
+        Clock {
+            ends: true,
+            ..Clock::new(when, 0)
         }
     }
 
@@ -95,9 +107,9 @@ impl<T> Flavor<T> for Clock {
         unreachable!("a timer's channel has no sender")
     }
 
-    /// `T` is `Instant`: only [`after`](super::after) and its like make this kind.
+    /// `T` is `Instant`, unless it gives no values: only [`after`](super::after) and its like make the other kind.
     unsafe fn recv(&self, into: *mut T, node: &Node, mode: Mode) -> Step {
-        debug_assert_eq!(size_of::<T>(), size_of::<Instant>());
+        debug_assert!(self.ends || size_of::<T>() == size_of::<Instant>());
         let mut side = self.side.lock();
         let now = Instant::now().as_ns();
         let when = self.when.load(Relaxed);
@@ -113,7 +125,7 @@ impl<T> Flavor<T> for Clock {
             Mode::QueueMore(own) if !own.claim() => return Step::Lost,
             _ => {}
         }
-        if !due {
+        if !due || self.ends {
             return Step::Closed;
         }
         self.change(next_after(when, side.period_ns, now));
@@ -157,7 +169,7 @@ impl<T> Flavor<T> for Clock {
     }
 
     fn is_closed(&self) -> bool {
-        self.closed.load(Acquire)
+        self.closed.load(Acquire) || (self.ends && self.is_due())
     }
 
     fn len(&self) -> usize {

@@ -106,7 +106,16 @@ pub fn tick(d: Duration) -> Receiver<Instant> {
 
 /// The channel of a timer that goes off at `when` and then each `period`, unless that is zero.
 pub(crate) fn timer(when: Instant, period: Duration) -> Receiver<Instant> {
-    let (sender, receiver) = ends(Chan::Clock(Clock::new(when, in_ns(period))));
+    without_sender(Chan::Clock(Clock::new(when, in_ns(period))))
+}
+
+/// A channel without values that is closed at `when`, or before.
+pub(crate) fn ending<T>(when: Instant) -> Receiver<T> {
+    without_sender(Chan::Clock(Clock::ending(when)))
+}
+
+fn without_sender<T>(chan: Chan<T>) -> Receiver<T> {
+    let (sender, receiver) = ends(chan);
     // The side of the senders is empty, which does not close this kind.
     let sender = std::mem::ManuallyDrop::new(sender);
     // SAFETY: once, and no sender is left to use it.

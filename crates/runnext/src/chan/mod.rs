@@ -15,8 +15,8 @@ mod wait;
 mod zero;
 
 pub use dynamic::{Select, SelectedOperation};
-pub(crate) use ends::timer;
 pub use ends::{Receiver, Sender, after, bounded, never, tick, unbounded};
+pub(crate) use ends::{ending, timer};
 pub use error::{
     RecvError, RecvTimeoutError, SelectTimeoutError, SendError, SendTimeoutError, TryRecvError,
     TrySelectError, TrySendError,
@@ -121,7 +121,7 @@ enum Chan<T> {
     Zero(zero::Zero),
     Ring(ring::Ring<T>),
     List(list::List<T>),
-    /// Only of `Instant`s.
+    /// Only of `Instant`s, unless it gives no values.
     Clock(clock::Clock),
 }
 

@@ -207,5 +207,5 @@ impl fmt::Debug for Ticker {
 }
 
 fn never() -> Instant {
-    Instant::now() + Duration::MAX
+    Instant::from_ns(crate::sched::timers::NEVER)
 }

@@ -1,0 +1,350 @@
+//! Contexts: telling a tree of goroutines that their work is no longer wanted.
+//!
+//! # Why this shape
+//! A context's end is a channel that closes, so it can be waited for beside anything else. Its deadline needs no timer: the
+//! channel is of the kind that looks at the clock (`chan::clock`), and so does [`err`](Context::err). Only a cancellation
+//! has to be carried from a parent to its children, for which each parent has a list of them.
+//!
+//! | `state`  | meaning                                            | changed by                                |
+//! |----------|----------------------------------------------------|-------------------------------------------|
+//! | LIVE     | not ended, unless the deadline has passed          | `end` → either of the others, once        |
+//! | CANCELED | canceled, itself or a parent, before its deadline  |                                           |
+//! | EXCEEDED | somebody saw that the deadline had passed          |                                           |
+//!
+//! # Invariants
+//! I1  A child's deadline is not after its parent's. So a deadline need not be carried to children.
+//! I2  A child is entered in its parent's list under the lock of the list, if the parent is LIVE then; who cancels changes the
+//!     state first and takes the list afterwards. So no child is missed.
+//! I3  A child keeps its parent, and the parent only knows its children: a chain carries cancellations as long as somebody
+//!     holds its end.
+//! I4  Who sees `done` closed gets an error from `err`, and the other way round.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::*};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use crate::chan::{self, Receiver};
+use crate::instant::Instant;
+use crate::sync::Mutex;
+
+const LIVE: u8 = 0;
+const CANCELED: u8 = 1;
+const EXCEEDED: u8 = 2;
+
+/// What the channel of [`Context::done`] carries: nothing, it only closes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Never {}
+
+/// Why a [`Context`] ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ContextError {
+    /// It, or one it was made from, was canceled.
+    Canceled,
+    /// Its deadline has passed.
+    DeadlineExceeded,
+}
+
+impl fmt::Display for ContextError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ContextError::Canceled => "context canceled",
+            ContextError::DeadlineExceeded => "context deadline exceeded",
+        })
+    }
+}
+
+impl std::error::Error for ContextError {}
+
+/// Whether some work is still wanted, and until when: given to those who do it, and ended by those who asked for it.
+///
+/// Contexts form a tree. One ends when it is [canceled](Self::cancel), when its deadline passes, or when the one it was made
+/// from ends; never by what happens to those made from it. Clones are the same context. Dropping a context does not
+/// cancel it, and leaves nothing behind.
+///
+/// # Example
+/// ```
+/// use runnext::context::{Context, ContextError};
+/// use runnext::{chan, select};
+/// use std::time::Duration;
+///
+/// fn answer(ctx: &Context) -> Result<u32, ContextError> {
+///     let (tx, rx) = chan::bounded(1);
+///     let work = ctx.with_cancel();
+///     runnext::go(move || {
+///         select! {
+///             recv(work.done()) -> _ => {}
+///             recv(chan::after(Duration::from_secs(3600))) -> _ => { let _ = tx.send(42); }
+///         }
+///     });
+///     select! {
+///         recv(rx) -> answer => Ok(answer.unwrap()),
+///         recv(ctx.done()) -> _ => Err(ctx.err().unwrap()),
+///     }
+/// }
+///
+/// #[runnext::main]
+/// fn main() {
+///     let ctx = Context::background().with_timeout(Duration::from_millis(5));
+///     assert_eq!(answer(&ctx), Err(ContextError::DeadlineExceeded));
+/// }
+/// ```
+#[derive(Clone, Default)]
+pub struct Context {
+    /// None: the background.
+    inner: Option<Arc<Inner>>,
+}
+
+struct Inner {
+    /// Not its address, which another one may have by the time it is looked for.
+    id: u64,
+    state: AtomicU8,
+    done: Receiver<Never>,
+    deadline: Instant,
+    parent: Option<Arc<Inner>>,
+    /// By number.
+    children: Mutex<BTreeMap<u64, Weak<Inner>>>,
+}
+
+impl Context {
+    /// The context that never ends: where trees begin.
+    pub const fn background() -> Context {
+        Context { inner: None }
+    }
+
+    /// A child that can be canceled by itself.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::context::{Context, ContextError};
+    ///
+    /// let parent = Context::background().with_cancel();
+    /// let (child, other) = (parent.with_cancel(), parent.with_cancel());
+    /// child.cancel();
+    /// assert_eq!(child.err(), Some(ContextError::Canceled));
+    /// assert_eq!((parent.err(), other.err()), (None, None));
+    /// parent.cancel();
+    /// assert_eq!(other.err(), Some(ContextError::Canceled));
+    /// ```
+    pub fn with_cancel(&self) -> Context {
+        self.child(never())
+    }
+
+    /// A child that ends `d` from now at the latest.
+    pub fn with_timeout(&self, d: Duration) -> Context {
+        self.child(Instant::after(d))
+    }
+
+    /// A child that ends at `t` at the latest.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::{context::Context, time::Instant};
+    /// use std::time::Duration;
+    ///
+    /// let soon = Instant::now() + Duration::from_secs(1);
+    /// let parent = Context::background().with_deadline(soon);
+    /// let child = parent.with_deadline(soon + Duration::from_secs(1));
+    /// assert_eq!(child.deadline(), Some(soon)); // its parent's, which is earlier
+    /// ```
+    pub fn with_deadline(&self, t: Instant) -> Context {
+        self.child(t)
+    }
+
+    fn child(&self, deadline: Instant) -> Context {
+        let parent = self.inner.clone();
+        let deadline = match &parent {
+            Some(parent) => deadline.min(parent.deadline), // I1
+            None => deadline,
+        };
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let child = Arc::new(Inner {
+            id: NEXT.fetch_add(1, Relaxed),
+            state: AtomicU8::new(LIVE),
+            done: chan::ending(deadline),
+            deadline,
+            parent,
+            children: Mutex::new(BTreeMap::new()),
+        });
+        if let Some(parent) = &child.parent {
+            parent.adopt(&child);
+        }
+        Context { inner: Some(child) }
+    }
+
+    /// The end of this context as a channel: it never receives anything, and is closed when the context has ended.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::{context::Context, select};
+    ///
+    /// let ctx = Context::background().with_cancel();
+    /// let wanted = || select! {
+    ///     recv(ctx.done()) -> _ => false,
+    ///     default => true,
+    /// };
+    /// assert!(wanted());
+    /// ctx.cancel();
+    /// assert!(!wanted());
+    /// ```
+    pub fn done(&self) -> Receiver<Never> {
+        match &self.inner {
+            Some(inner) => inner.done.clone(),
+            None => chan::never(),
+        }
+    }
+
+    /// Why it ended; `None` if it has not.
+    pub fn err(&self) -> Option<ContextError> {
+        self.inner.as_ref()?.err()
+    }
+
+    /// When it ends at the latest; `None` if it has no deadline.
+    pub fn deadline(&self) -> Option<Instant> {
+        let deadline = self.inner.as_ref()?.deadline;
+        (deadline != never()).then_some(deadline)
+    }
+
+    /// Ends this context and all made from it, unless it has ended. Does nothing to the background.
+    pub fn cancel(&self) {
+        if let Some(inner) = &self.inner
+            && inner.cancel_all()
+            && let Some(parent) = &inner.parent
+        {
+            parent.forget(inner.id);
+        }
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.inner {
+            None => f.write_str("Context(background)"),
+            Some(_) => f
+                .debug_struct("Context")
+                .field("deadline", &self.deadline())
+                .field("err", &self.err())
+                .finish_non_exhaustive(),
+        }
+    }
+}
+
+impl Inner {
+    fn err(&self) -> Option<ContextError> {
+        if self.state.load(Acquire) == LIVE && !self.is_late() {
+            return None;
+        }
+        self.end();
+        if self.state.load(Acquire) == EXCEEDED {
+            return Some(ContextError::DeadlineExceeded);
+        }
+        // I4: who canceled it may not have come to that yet.
+        self.done.close();
+        Some(ContextError::Canceled)
+    }
+
+    fn is_late(&self) -> bool {
+        self.deadline != never() && Instant::now() >= self.deadline
+    }
+
+    /// Decides why it ends, if that is open. True: it was canceled just now.
+    fn end(&self) -> bool {
+        let why = if self.is_late() { EXCEEDED } else { CANCELED };
+        let first = self.state.compare_exchange(LIVE, why, SeqCst, Acquire);
+        first.is_ok() && why == CANCELED
+    }
+
+    /// Cancels it and all below. True: it had not ended.
+    fn cancel_all(self: &Arc<Inner>) -> bool {
+        if !self.end() {
+            return false;
+        }
+        self.done.close();
+        // Not by recursion: a chain may be long.
+        let mut parents = vec![Arc::clone(self)];
+        while let Some(parent) = parents.pop() {
+            let children = std::mem::take(&mut *parent.children.lock()); // I2
+            for child in children.into_values().filter_map(|child| child.upgrade()) {
+                if child.end() {
+                    child.done.close();
+                    parents.push(child);
+                }
+            }
+        }
+        true
+    }
+
+    /// Enters a child, or ends it if it comes too late.
+    fn adopt(&self, child: &Arc<Inner>) {
+        {
+            let mut children = self.children.lock();
+            if self.state.load(SeqCst) == LIVE {
+                children.insert(child.id, Arc::downgrade(child));
+                return;
+            }
+        }
+        child.cancel_all();
+    }
+
+    fn forget(&self, child: u64) {
+        let gone = self.children.lock().remove(&child);
+        drop(gone); // its memory is freed outside the lock
+    }
+}
+
+impl Drop for Inner {
+    /// Leaves its parent's list, and lets go of the parents. Not by recursion: a chain may be long.
+    fn drop(&mut self) {
+        let mut child = self.id;
+        let mut parent = self.parent.take();
+        while let Some(above) = parent {
+            above.forget(child);
+            child = above.id;
+            parent = Arc::into_inner(above).and_then(|mut above| above.parent.take());
+        }
+    }
+}
+
+fn never() -> Instant {
+    Instant::from_ns(crate::sched::timers::NEVER)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn children(ctx: &Context) -> usize {
+        ctx.inner.as_ref().map_or(0, |i| i.children.lock().len())
+    }
+
+    #[test]
+    fn nothing_is_left_of_a_child() {
+        let parent = Context::background().with_cancel();
+        let kept = parent.with_cancel();
+        for _ in 0..100 {
+            let child = parent.with_timeout(Duration::from_secs(3600));
+            let _grandchild = child.with_cancel();
+        }
+        assert_eq!(children(&parent), 1);
+        let canceled = parent.with_cancel();
+        canceled.cancel();
+        assert_eq!(children(&parent), 1);
+        // A chain whose middle nobody holds still carries.
+        let end = kept.with_cancel().with_cancel().with_cancel();
+        assert_eq!(children(&kept), 1);
+        parent.cancel();
+        assert_eq!(end.err(), Some(ContextError::Canceled));
+        drop(end);
+        assert_eq!(children(&kept), 0);
+    }
+
+    #[test]
+    fn a_child_of_an_ended_parent_is_not_entered() {
+        let parent = Context::background().with_cancel();
+        parent.cancel();
+        let child = parent.with_cancel();
+        assert_eq!(child.err(), Some(ContextError::Canceled));
+        assert_eq!(children(&parent), 0);
+    }
+}
