@@ -198,6 +198,14 @@ impl Timers {
         self.publish(&mut heap, shared)
     }
 
+    /// An entry was cancelled. Once too many are, they leave.
+    fn note_dead(&self, shared: &Shared) {
+        let dead = self.dead.fetch_add(1, Relaxed) + 1;
+        if dead > SLACK + self.len.load(Relaxed) / 4 {
+            self.purge(shared);
+        }
+    }
+
     #[cold]
     fn purge(&self, shared: &Shared) {
         let mut heap = self.heap.lock();
@@ -387,12 +395,8 @@ pub(crate) fn arm(call: &Call, ticket: Ticket, deadline_ns: u64) -> TimerKey {
 
 /// The wait ended otherwise: the entry is dead.
 pub(crate) fn disarm(call: &Call, key: TimerKey) {
-    let TimerKey(timers) = key;
-    let dead = timers.dead.fetch_add(1, Relaxed) + 1;
-    if dead > SLACK + timers.len.load(Relaxed) / 4
-        && let Some(m) = call.m()
-    {
-        timers.purge(m.shared());
+    if let Some(m) = call.m() {
+        key.0.note_dead(m.shared());
     }
 }
 

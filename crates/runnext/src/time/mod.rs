@@ -4,6 +4,7 @@
 //! themselves. Nothing ends early; how late depends on the system, usually well under a millisecond. A duration too long
 //! to be counted, such as [`Duration::MAX`], means *never*.
 
+mod convert;
 mod timer;
 
 use std::time::Duration;

@@ -95,8 +95,8 @@ impl Cell {
 /// A function and its timer.
 pub(crate) struct Task {
     cell: &'static Cell,
-    /// Serialises arming and stopping.
-    lock: Lock<()>,
+    /// Serialises arming and stopping. The P whose heap it was last put into.
+    lock: Lock<usize>,
     runs: AtomicU32,
     shared: Weak<Shared>,
     site: &'static Location<'static>,
@@ -122,7 +122,7 @@ impl Task {
         };
         let task = Arc::new(Task {
             cell: Cell::fresh(),
-            lock: Lock::new(()),
+            lock: Lock::new(0),
             runs: AtomicU32::new(0),
             shared: Arc::downgrade(&shared),
             site,
@@ -139,15 +139,18 @@ impl Task {
         };
         let call = Call::enter();
         let (was, first) = {
-            let _one = self.lock.lock();
+            let mut heap = self.lock.lock();
             let word = self.cell.claim.load(Relaxed);
-            let was = word & 1 == 0 && self.cell.claim(word);
+            let was = self.undo(&shared, *heap);
             let turn = (word | 1).wrapping_add(1);
             if !was {
                 std::mem::forget(Arc::clone(self));
             }
             self.cell.claim.store(turn, Release);
-            (was, shared.arm_task(&call, self.cell, turn, when))
+            let p = shared.p_of(&call);
+            *heap = p.id;
+            let sleeper = Sleeper::task(self.cell, turn);
+            (was, p.timers.insert(when, sleeper, &shared))
         };
         if first {
             fence(SeqCst); // pairs with the one in `seat::wait`
@@ -160,16 +163,27 @@ impl Task {
 
     /// It does not fire any more, until armed. True: it was set, and had not fired.
     pub(crate) fn stop(&self) -> bool {
-        let call = Call::enter();
-        let was = {
-            let _one = self.lock.lock();
-            let word = self.cell.claim.load(Relaxed);
-            word & 1 == 0 && self.cell.claim(word)
+        let Some(shared) = self.shared.upgrade() else {
+            return false; // given up with the runtime
         };
+        let call = Call::enter();
+        let was = self.undo(&shared, *self.lock.lock());
         drop(call);
         if was {
             // SAFETY: the claim gave us the count; the caller has another.
             unsafe { Arc::decrement_strong_count(self) };
+        }
+        was
+    }
+}
+
+impl Task {
+    /// Claims it if it is set; its entry is in that P's heap. With the lock held.
+    fn undo(&self, shared: &Shared, heap: usize) -> bool {
+        let word = self.cell.claim.load(Relaxed);
+        let was = word & 1 == 0 && self.cell.claim(word);
+        if was && let Some(p) = shared.p(heap) {
+            p.timers.note_dead(shared);
         }
         was
     }
@@ -221,15 +235,14 @@ impl spawn::Body for Run {
 }
 
 impl Shared {
-    /// True: it is the earliest of its heap.
-    fn arm_task(&self, call: &Call, cell: &'static Cell, turn: u32, when: u64) -> bool {
-        let p = match call.m() {
-            Some(m) if std::ptr::eq(m.shared, self) => Some(m.p()),
-            _ => self.p(0),
-        };
-        let Some(p) = p else {
-            unreachable!("every runtime has a P with number 0")
-        };
-        p.timers.insert(when, Sleeper::task(cell, turn), self)
+    /// Whose heap a timer goes to that `call` sets: its own P's, or that of the first if it has none here.
+    fn p_of(&self, call: &Call) -> &P {
+        let own = call.m().filter(|m| std::ptr::eq(m.shared, self));
+        match own {
+            Some(m) => m.p(),
+            None => self
+                .p(0)
+                .unwrap_or_else(|| unreachable!("every runtime has a first P")),
+        }
     }
 }
