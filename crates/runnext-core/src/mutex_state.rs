@@ -25,14 +25,14 @@
 //!
 //! # Protocol
 //! ```text
-//! lock:   1 0 → LOCKED, else
+//! lock:   1 free and normal: CAS LOCKED in, else
 //!         2 held, normal, and spinning may help: claim WOKEN if there are waiters; spin; again
 //!         3 CAS: take it if free and normal, else count itself as waiter; awake: give WOKEN back;
 //!           waited too long and held: STARVING
 //!         4 took it: done. Else wait for a token: at the front if it waited before
 //!         5 STARVING: the lock was handed over: count itself out, take LOCKED, and STARVING with it if it was
 //!           the last waiter or did not wait long. Else it is awake: from 2
-//! unlock: 1 subtract LOCKED; nothing else set: done
+//! unlock: 1 subtract LOCKED; no waiter, or somebody is awake: done
 //!         2 normal: waiters, nobody awake, not taken meanwhile: CAS one waiter out and WOKEN in, leave a token
 //!           starving: leave a token, and make way for whoever takes it
 //! ```
@@ -119,13 +119,19 @@ impl MutexState {
         }
     }
 
-    /// Takes a mutex that is free and that nobody waits for.
+    /// Takes the mutex if it is free and promised to nobody, at the first try. False promises nothing.
+    ///
+    /// It looks before it tries: while others wait the word is never zero, and a blind try that fails costs as much as one that
+    /// succeeds.
     #[inline(always)]
     #[must_use]
     pub fn lock_fast(&self) -> bool {
-        self.word
-            .compare_exchange(0, LOCKED, Acquire, Relaxed)
-            .is_ok()
+        let old = self.word.load(Relaxed);
+        old & (LOCKED | STARVING) == 0
+            && self
+                .word
+                .compare_exchange(old, old | LOCKED, Acquire, Relaxed)
+                .is_ok()
     }
 
     /// Takes the mutex if it is free and promised to nobody.
@@ -203,14 +209,16 @@ impl MutexState {
         self.word.fetch_sub(out, Acquire);
     }
 
-    /// Frees the mutex, whose holder the caller is. `Some`: it is contended, and
-    /// [`unlock_slow`](Self::unlock_slow) has to follow.
+    /// Frees the mutex, whose holder the caller is. `Some`: somebody waits and nobody is awake, or the lock is to be handed
+    /// over: [`unlock_slow`](Self::unlock_slow) has to follow.
     #[inline(always)]
     #[must_use]
     pub fn unlock_fast(&self) -> Option<Contended> {
         let old = self.word.fetch_sub(LOCKED, Release);
         debug_assert!(old & LOCKED != 0, "unlock of a free mutex");
-        (old != LOCKED).then_some(Contended(old - LOCKED))
+        let new = old - LOCKED;
+        // Nobody, or WOKEN without STARVING: nothing to do (I2, I3).
+        (new != 0 && new & (WOKEN | STARVING) != WOKEN).then_some(Contended(new))
     }
 
     /// Lets a waiter know that the mutex is free, or its own: `post` leaves a token at the gate. With [`Token::Lock`]

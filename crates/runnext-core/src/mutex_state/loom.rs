@@ -1,4 +1,4 @@
-//! Two and three lockers in every interleaving (three preemptions by default, `LOOM_MAX_PREEMPTIONS` for more).
+//! Two lockers in every interleaving of three preemptions, three lockers in every one of two (`LOOM_MAX_PREEMPTIONS` for more).
 //!
 //! The data behind the lock is a loom cell, so two holders, or a holder that does not see what the previous one
 //! wrote, are reported as a race; a lost wake-up leaves a thread blocked, which loom reports as a deadlock.
@@ -102,7 +102,7 @@ impl World {
 
 fn model(lockers: usize, times: usize, late: Late, spins: u32) {
     let mut builder = ::loom::model::Builder::new();
-    builder.preemption_bound.get_or_insert(3);
+    builder.preemption_bound.get_or_insert(5 - lockers);
     builder.check(move || {
         let world = Arc::new(World {
             state: MutexState::new(),
