@@ -122,10 +122,11 @@ pub fn checkpoint() {
 ///
 /// # Example
 /// ```
-/// assert!(runnext::current().is_none());
-/// # #[runnext::main] fn main() {
-/// runnext::go(|| assert!(runnext::current().unwrap().id() > 0)).join().unwrap();
-/// # }
+/// #[runnext::main]
+/// fn main() {
+///     let other = runnext::go(|| runnext::current().unwrap().id()).join().unwrap();
+///     assert_ne!(runnext::current().unwrap().id(), other);
+/// }
 /// ```
 pub fn current() -> Option<Goroutine> {
     let g = m::current()?.g()?;

@@ -272,6 +272,10 @@ impl G {
         !self.cold().ext.load(Relaxed).is_null()
     }
 
+    pub(crate) fn reason(&self) -> WaitReason {
+        self.cold().reason.get()
+    }
+
     #[inline]
     pub(crate) fn set_reason(&self, reason: WaitReason) {
         self.cold().reason.set(reason);

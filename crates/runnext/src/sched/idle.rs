@@ -208,7 +208,17 @@ impl Shared {
         fence(SeqCst); // as an idler: look once more
         if self.any_work() || self.seat.is_unwatched() {
             self.wake_one();
+        } else {
+            self.note_rest();
         }
+    }
+
+    /// Nothing runs, nothing is queued, nothing will become due: no goroutine can move by itself.
+    pub(super) fn is_dormant(&self) -> bool {
+        self.idle_ps.load(SeqCst) == self.procs()
+            && !self.any_work()
+            && !self.seat.any_timers()
+            && self.monitor.all_idle()
     }
 
     /// Anything queued anywhere?

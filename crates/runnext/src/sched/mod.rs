@@ -28,6 +28,7 @@
 
 pub(crate) mod blocking;
 pub(crate) mod call;
+mod deadlock;
 mod idle;
 mod monitor;
 pub(crate) mod preempt;

@@ -43,12 +43,13 @@ use std::sync::atomic::{
 use std::thread::{self, JoinHandle};
 use std::{io, ptr};
 
+use runnext_core::park;
 use runnext_sys::clock::{self, ThreadCpu};
 use runnext_sys::thread::StatReader;
 use runnext_sys::{futex, signal};
 
 use super::call::forget_ask;
-use super::{Shared, preempt, worker};
+use super::{Shared, deadlock, preempt, worker};
 use crate::m::{self, M};
 use crate::p::P;
 
@@ -60,6 +61,8 @@ const STEADY_NS: u64 = 1_000_000;
 const TIMERS_EVERY_NS: u64 = 50_000;
 /// Between rounds of housekeeping while there is something to return.
 const HOUSEKEEPING_NS: u64 = 100_000_000;
+/// How long everything rests before it is looked at as a deadlock.
+const DEADLOCK_AFTER_NS: u64 = 100_000_000;
 /// A P is asked at most this often to give way to a light goroutine.
 const ASK_EVERY_NS: u64 = 250_000;
 /// Looks without anything waiting before it sleeps deeply.
@@ -83,6 +86,8 @@ pub(crate) struct Monitor {
     /// When it wakes by itself.
     until: AtomicU64,
     wants_m: AtomicBool,
+    /// The last P has become idle with nothing to wait for: it may be a deadlock.
+    suspects: AtomicBool,
     /// Grows with every goroutine that ends while somebody waits for that.
     ends: AtomicU32,
     /// By number; null where there is none.
@@ -98,6 +103,7 @@ impl Monitor {
             nap: AtomicU32::new(AWAKE),
             until: AtomicU64::new(u64::MAX),
             wants_m: AtomicBool::new(false),
+            suspects: AtomicBool::new(false),
             ends: AtomicU32::new(0),
             ms: (0..max_threads)
                 .map(|_| AtomicPtr::new(ptr::null_mut()))
@@ -123,6 +129,13 @@ impl Monitor {
         }
     }
 
+    /// Everything has come to rest. Whether for ever, the monitor finds out after a while: most rests are short.
+    pub(super) fn suspect_deadlock(&self) {
+        if !self.suspects.swap(true, Relaxed) {
+            self.poke();
+        }
+    }
+
     /// All Ps are busy, perhaps for long, and a timer is due at `when`.
     pub(super) fn watch_until(&self, when: u64) {
         if when < self.until.load(Relaxed) {
@@ -143,6 +156,16 @@ impl Monitor {
     pub(super) fn note_end(&self) {
         self.ends.fetch_add(1, Release);
         futex::wake_all(&self.ends);
+    }
+
+    /// Whether no M has a goroutine but such as wait with it. By the monitor's thread, which alone frees Ms.
+    pub(super) fn all_idle(&self) -> bool {
+        // SAFETY: see above.
+        let mut ms = self
+            .ms
+            .iter()
+            .filter_map(|slot| unsafe { slot.load(Acquire).as_ref() });
+        ms.all(|m| m.state() == m::NOP && m.g().is_none_or(|g| g.state.get() == park::WAITING))
     }
 
     pub(crate) fn threads(&self) -> usize {
@@ -207,6 +230,7 @@ pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<()> {
         refused: false,
         looks: Vec::new(),
         quiet: 0,
+        suspected_since: None,
         next_housekeeping: 0,
     };
     let handle = thread::Builder::new()
@@ -264,6 +288,7 @@ struct Keeper {
     looks: Vec<Look>,
     /// Looks in a row with nothing waiting.
     quiet: u32,
+    suspected_since: Option<u64>,
     next_housekeeping: u64,
 }
 
@@ -314,7 +339,7 @@ impl Keeper {
         if !due && !shared.any_work() {
             self.quiet += 1;
             if !surplus && (self.quiet > QUIET_LOOKS || idle == shared.procs()) {
-                return (DEEP, housekeeping);
+                return (DEEP, housekeeping.min(self.consider_deadlock(now)));
             }
             return (SHORT, now + STEADY_NS);
         }
@@ -338,6 +363,23 @@ impl Keeper {
         } else {
             (SHORT, now + STEADY_NS)
         }
+    }
+
+    /// Checks a suspicion of deadlock once it has lasted. Returns when to come back to it.
+    fn consider_deadlock(&mut self, now: u64) -> u64 {
+        let monitor = &self.shared.monitor;
+        if !monitor.suspects.load(Relaxed) {
+            return u64::MAX;
+        }
+        let since = *self.suspected_since.get_or_insert(now);
+        if now < since + DEADLOCK_AFTER_NS {
+            return since + DEADLOCK_AFTER_NS;
+        }
+        self.suspected_since = None;
+        // Before the check: who comes to rest after it starts a new suspicion.
+        monitor.suspects.store(false, SeqCst);
+        deadlock::check(&self.shared, self.threads.len() + 1);
+        u64::MAX
     }
 
     /// Takes the Ps that are too many since `set_procs`: a thread that computes gives its own up when its timer ticks, and one

@@ -25,6 +25,7 @@ use std::sync::atomic::{AtomicU32, Ordering::*};
 
 use runnext_sys::futex;
 
+use super::deadlock::{BLOCKED, TIMED};
 use crate::g::G;
 
 /// Somebody who waits, or is about to.
@@ -208,6 +209,7 @@ impl Parker {
     }
 
     pub(super) fn park(&self) {
+        BLOCKED.fetch_add(1, SeqCst);
         while self.word.swap(0, Acquire) == 0 {
             futex::wait(&self.word, 0);
         }
@@ -215,15 +217,25 @@ impl Parker {
 
     /// As `park`, until the deadline at most. False: it has passed, and nobody woke us.
     pub(super) fn park_until(&self, deadline_ns: u64) -> bool {
-        while self.word.swap(0, Acquire) == 0 {
-            if !futex::wait_until(&self.word, 0, deadline_ns) {
-                return self.word.swap(0, Acquire) != 0;
+        TIMED.fetch_add(1, SeqCst);
+        BLOCKED.fetch_add(1, SeqCst);
+        let woken = loop {
+            if self.word.swap(0, Acquire) != 0 {
+                break true;
             }
+            if !futex::wait_until(&self.word, 0, deadline_ns) {
+                break self.word.swap(0, Acquire) != 0;
+            }
+        };
+        if !woken {
+            BLOCKED.fetch_sub(1, SeqCst);
         }
-        true
+        TIMED.fetch_sub(1, SeqCst);
+        woken
     }
 
     pub(super) fn unpark(&self) {
+        BLOCKED.fetch_sub(1, SeqCst); // it is awake from here on (`deadlock`)
         self.word.store(1, Release);
         futex::wake_one(&self.word);
     }

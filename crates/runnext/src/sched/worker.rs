@@ -247,6 +247,7 @@ fn give_up_p(m: &'static M, p: &P) -> bool {
             return true;
         }
     }
+    shared.note_rest();
     seat::rest(m)
 }
 

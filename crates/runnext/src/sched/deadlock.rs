@@ -1,0 +1,106 @@
+//! Deadlock: every goroutine waits and nothing is left that could wake one.
+//!
+//! # When
+//! All of these at once, seen by the monitor before it sleeps deeply: every P idle and nothing queued; no timer armed; no
+//! descriptor waited for; no thread of the runtime with a goroutine of its own (blocked in the kernel, locked, preempted);
+//! goroutines alive; and every other thread of the process asleep in one of our primitives without a deadline.
+//! That state cannot end by itself, so there is no false alarm. Whoever could still act makes it unprovable, and
+//! nothing is said: another runtime, a thread that does something else, a wait with a deadline.
+//!
+//! # Who counts as asleep
+//! `BLOCKED` is the number of parks of plain threads less the number of wake-ups they were sent. The *waker* takes a thread
+//! out of it, before it wakes it: so one that was woken and has not run yet does not count.
+//!
+//! # Context
+//! By the monitor. Reads headers that nobody changes any more; writes with write(2) and ends the process with status 2.
+
+use std::fmt::Write;
+use std::sync::atomic::{AtomicIsize, Ordering::*};
+
+use runnext_core::park;
+
+use super::Shared;
+use crate::fatal::Line;
+use crate::g::G;
+
+/// Plain threads that wait for a wake-up nobody has sent.
+pub(super) static BLOCKED: AtomicIsize = AtomicIsize::new(0);
+/// Those of them that will wake by themselves.
+pub(super) static TIMED: AtomicIsize = AtomicIsize::new(0);
+
+/// Goroutines named in the report; the rest is counted.
+const SHOWN: usize = 1000;
+
+impl Shared {
+    /// A P has become idle. If it was the last and nothing is awaited, the monitor should have a look.
+    #[inline]
+    pub(super) fn note_rest(&self) {
+        if self.idle_ps.load(Relaxed) == self.procs()
+            && BLOCKED.load(Relaxed) > 0
+            && !self.seat.any_timers()
+        {
+            self.monitor.suspect_deadlock();
+        }
+    }
+}
+
+/// Says so and ends the process if nothing can ever happen again. `own_threads` are the monitor and its Ms.
+pub(super) fn check(shared: &Shared, own_threads: usize) {
+    if !is_certain(shared, own_threads) {
+        return;
+    }
+    let alive = shared.live();
+    let mut line = Line::new();
+    let _ = writeln!(
+        line,
+        "\nrunnext: fatal error: all goroutines are asleep - deadlock!"
+    );
+    line.print();
+    let mut shown = 0;
+    shared.slab.for_each(|g| {
+        if g.state.get() == park::WAITING && shown < SHOWN {
+            shown += 1;
+            describe(g);
+        }
+    });
+    if alive > shown {
+        let mut line = Line::new();
+        let _ = writeln!(line, "... and {} more", alive - shown);
+        line.print();
+    }
+    std::process::exit(2);
+}
+
+fn is_certain(shared: &Shared, own_threads: usize) -> bool {
+    let blocked = BLOCKED.load(SeqCst);
+    shared.live() > 0
+        && blocked > 0
+        && TIMED.load(SeqCst) == 0
+        && shared.is_dormant()
+        && threads_of_process().is_some_and(|n| n == own_threads + blocked as usize)
+        // Again, last: what was read above was true at one moment if nobody could move in between.
+        && BLOCKED.load(SeqCst) == blocked
+        && shared.is_dormant()
+}
+
+fn threads_of_process() -> Option<usize> {
+    Some(std::fs::read_dir("/proc/self/task").ok()?.count())
+}
+
+/// One goroutine, as Go shows it: number, what it waits for, name, origin.
+fn describe(g: &G) {
+    let mut line = Line::new();
+    let _ = write!(line, "goroutine {} [{}]:", g.id(), g.reason().text());
+    if let Some(name) = g.name() {
+        let _ = write!(line, " '{name}'");
+    }
+    let site = g.site();
+    let _ = writeln!(
+        line,
+        "\n\tspawned at {}:{}:{}",
+        site.file(),
+        site.line(),
+        site.column()
+    );
+    line.print();
+}

@@ -1,0 +1,143 @@
+//! A program in which nothing can happen any more says so and ends; one in which something can does not.
+//!
+//! Each case runs in a process of its own: this binary again, with the case's name in the environment.
+
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use runnext::chan::bounded;
+use runnext::sync::Mutex;
+
+const CASE: &str = "RUNNEXT_TEST_DEADLOCK";
+
+fn child(case: &str) -> Output {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "case", "--nocapture", "--test-threads=1"])
+        .env(CASE, case)
+        .output()
+        .unwrap()
+}
+
+/// Not a test by itself: the body of the children. It leaves the test harness behind, whose threads would count as able to act.
+#[test]
+fn case() {
+    let Ok(case) = std::env::var(CASE) else {
+        return;
+    };
+    // The harness's main thread waits for this one, in a way nobody can know: only a fork of this thread is alone.
+    // SAFETY: the child runs nothing of the parent's but this function.
+    match unsafe { fork() } {
+        0 => {
+            run(&case);
+            std::process::exit(0);
+        }
+        pid => {
+            let mut status = 0;
+            // SAFETY: our own child, and a place for its status.
+            unsafe { waitpid(pid, &mut status, 0) };
+            std::process::exit((status >> 8) & 0xff);
+        }
+    }
+}
+
+unsafe extern "C" {
+    fn fork() -> i32;
+    fn waitpid(pid: i32, status: *mut i32, options: i32) -> i32;
+}
+
+fn run(case: &str) {
+    // SAFETY: no thread-local is kept over a call that can park.
+    let rt = unsafe { runnext::Runtime::builder().procs(2).build() }.unwrap();
+    rt.run(|| match case {
+        "channel" => {
+            let (_tx, rx) = bounded::<()>(0);
+            let _ = rx.recv();
+        }
+        "mutex" => {
+            let m = Mutex::new(());
+            let _first = m.lock();
+            let _second = m.lock();
+        }
+        "locked" => {
+            let _tied = runnext::lock_os_thread();
+            let (_tx, rx) = bounded::<()>(0);
+            let _ = rx.recv();
+        }
+        "children" => {
+            let (tx, rx) = bounded::<u32>(0);
+            let waiters: Vec<_> = (0..3)
+                .map(|_| {
+                    let rx = rx.clone();
+                    runnext::goroutine::Builder::new()
+                        .name("starved")
+                        .spawn(move || rx.recv())
+                        .unwrap()
+                })
+                .collect();
+            for waiter in waiters {
+                let _ = waiter.join();
+            }
+            drop(tx);
+        }
+        "timer" => runnext::time::sleep(Duration::from_millis(400)),
+        "blocked" => std::thread::sleep(Duration::from_millis(400)),
+        "thread" => {
+            let (tx, rx) = bounded::<()>(0);
+            std::thread::spawn(move || {
+                std::thread::sleep(Duration::from_millis(400));
+                tx.send(()).unwrap();
+            });
+            rx.recv().unwrap();
+        }
+        "timeout" => {
+            let (_tx, rx) = bounded::<()>(0);
+            assert!(rx.recv_timeout(Duration::from_millis(400)).is_err());
+        }
+        other => panic!("no case {other}"),
+    });
+}
+
+fn assert_deadlock(case: &str, waits_for: &str) {
+    let out = child(case);
+    let stderr = String::from_utf8_lossy(&out.stderr);
+    assert_eq!(out.status.code(), Some(2), "{case}: {stderr}");
+    assert!(
+        stderr.contains("all goroutines are asleep - deadlock!"),
+        "{case}: {stderr}"
+    );
+    assert!(stderr.contains(waits_for), "{case}: {stderr}");
+    assert!(stderr.contains("deadlock.rs:"), "{case}: {stderr}");
+}
+
+#[test]
+fn a_receive_nobody_answers() {
+    assert_deadlock("channel", "goroutine 1 [chan receive]:");
+}
+
+#[test]
+fn a_lock_taken_twice() {
+    assert_deadlock("mutex", "goroutine 1 [sync.Mutex.Lock]:");
+}
+
+#[test]
+fn on_a_locked_thread() {
+    assert_deadlock("locked", "[chan receive]:");
+}
+
+#[test]
+fn the_dump_names_everybody() {
+    assert_deadlock("children", "'starved'");
+}
+
+#[test]
+fn no_false_alarm() {
+    for case in ["timer", "blocked", "thread", "timeout"] {
+        let out = child(case);
+        assert_eq!(
+            out.status.code(),
+            Some(0),
+            "{case}: {}",
+            String::from_utf8_lossy(&out.stderr)
+        );
+    }
+}
