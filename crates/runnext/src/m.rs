@@ -28,9 +28,12 @@
 
 use std::cell::Cell;
 use std::ptr;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 
+use runnext_sys::clock::ThreadCpu;
 use runnext_sys::futex;
+use runnext_sys::thread::StatReader;
 
 use crate::g::G;
 use crate::p::P;
@@ -78,6 +81,26 @@ pub(crate) struct M {
     pub(crate) shared: *const Shared,
     pub(crate) id: u32,
     pub(crate) tid: AtomicI32,
+    /// Made by the thread when it starts: the monitor, which reads it, must not allocate.
+    gauge: OnceLock<Gauge>,
+}
+
+/// What the kernel says of an M's thread.
+pub(crate) struct Gauge {
+    cpu: ThreadCpu,
+    stat: Option<StatReader>,
+}
+
+impl Gauge {
+    /// CPU time it has used. None once it has ended.
+    pub(crate) fn cpu_ns(&self) -> Option<u64> {
+        self.cpu.read()
+    }
+
+    /// The letter of its state. None if it has ended, or nobody can say.
+    pub(crate) fn state(&self) -> Option<u8> {
+        self.stat.as_ref()?.state()
+    }
 }
 
 // SAFETY: `Cell`s are used by the M's own thread only, or under the idle lock (`next_idle`, `polling`); the rest is atomic.
@@ -129,12 +152,19 @@ impl M {
             shared,
             id,
             tid: AtomicI32::new(0),
+            gauge: OnceLock::new(),
         }
     }
 
     /// Makes the calling thread this M.
     pub(crate) fn install(&self) {
-        self.tid.store(runnext_sys::thread::tid(), Relaxed);
+        let tid = runnext_sys::thread::tid();
+        self.tid.store(tid, Relaxed);
+        self.gauge.get_or_init(|| Gauge {
+            cpu: ThreadCpu::of(tid),
+            // Refused (no descriptor left, no /proc): it is never taken for blocked, unless it says so itself.
+            stat: StatReader::open(tid).ok(),
+        });
         CURRENT.set(self);
     }
 
@@ -240,6 +270,10 @@ impl M {
     #[inline]
     pub(crate) fn p_ptr(&self) -> *const P {
         self.p.load(Relaxed)
+    }
+
+    pub(crate) fn gauge(&self) -> Option<&Gauge> {
+        self.gauge.get()
     }
 
     /// The goroutine on this thread.

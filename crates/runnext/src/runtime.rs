@@ -19,7 +19,7 @@ use crate::m;
 use crate::overflow;
 use crate::sched::preempt;
 use crate::sched::spawn::{self, Options};
-use crate::sched::{Config, MAX_PROCS, Shared, start_monitor};
+use crate::sched::{Config, MAX_PROCS, Shared, start_threads};
 use crate::stack;
 
 /// The most threads a runtime may be allowed.
@@ -163,7 +163,7 @@ fn stop(shared: Arc<Shared>, grace: Duration) -> Shutdown {
     shared.stop();
     shared.close_poller();
     for p in shared.all_ps() {
-        if p.idle.load(std::sync::atomic::Ordering::Acquire) || shared.monitor.threads() == 0 {
+        if p.idle.load(std::sync::atomic::Ordering::Acquire) || shared.threads.count() == 0 {
             // SAFETY: no M is left that owns it.
             let headers = unsafe { p.own() }.give_all_back(&shared);
             let last = shared.slab.free(headers);
@@ -257,7 +257,7 @@ impl Builder {
         preempt::install(signal)?;
         clock::init();
         let shared = Arc::new(Shared::new(config)?);
-        start_monitor(&shared)?;
+        start_threads(&shared)?;
         Ok(Runtime { shared })
     }
 

@@ -262,10 +262,13 @@ pub(super) fn enter_slow(m: &'static M) -> bool {
     g.wire(m);
     g.state.set_runnable();
     m.set_p(ptr::null());
+    shared.stranded.fetch_add(1, Relaxed);
     // SAFETY: runnable, and in no queue.
     unsafe { shared.push_global(g.ptr()) };
     shared.wake_one();
-    resume_wired(m, g)
+    let resumed = resume_wired(m, g);
+    shared.stranded.fetch_sub(1, Relaxed);
+    resumed
 }
 
 /// Takes possession of a P.

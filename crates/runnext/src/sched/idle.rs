@@ -182,8 +182,8 @@ impl Shared {
         }
     }
 
-    /// Gives `p` to an idle M. Without one, the P becomes idle and the monitor makes an M, which takes an idle P
-    /// and searches: so the P's work is found all the same.
+    /// Gives `p` to an idle M; or to one that sleeps with its goroutine and waits for a P. Without either, the P becomes idle
+    /// and an M is made, which takes an idle P and searches: so the P's work is found all the same.
     pub(super) fn start_m(&self, p: &P, spinning: bool) {
         let m = self.idle.lock().pop_m();
         if let Some(m) = m {
@@ -191,11 +191,43 @@ impl Shared {
             m.hand(p);
             return;
         }
-        self.idle_p(p);
         if spinning {
             self.spinning.fetch_sub(1, SeqCst);
         }
-        self.monitor.want_m();
+        self.start_stranded(p);
+        self.threads.want_m();
+    }
+
+    /// There is no idle M: gives `p` to a thread that sleeps with its goroutine and waits for a P, if there is one.
+    #[cold]
+    fn start_stranded<'a>(&'a self, mut p: &'a P) {
+        loop {
+            if let Some(owner) = self.find_owner(p) {
+                return owner.hand(p);
+            }
+            self.idle_p(p);
+            fence(SeqCst); // as an idler: look once more
+            if !self.has_wired() {
+                return;
+            }
+            match self.take_idle_p(ptr::null()) {
+                Some(other) => p = other,
+                None => return,
+            }
+        }
+    }
+
+    /// The thread of a goroutine that waits, with it, for a P. By the owner of `p`, who found no idle M.
+    fn find_owner(&self, p: &P) -> Option<&'static M> {
+        if self.stranded.load(Relaxed) == 0 {
+            return None;
+        }
+        // SAFETY: the caller owns p.
+        let work = unsafe { p.runq.drain() };
+        if !work.is_empty() {
+            self.prepend_global(work);
+        }
+        self.take_wired().inspect(|_| p.fresh_slice())
     }
 
     /// Gives away a P the caller no longer needs: to an M if there is, or soon may be, something to run; else
@@ -218,7 +250,7 @@ impl Shared {
         self.idle_ps.load(SeqCst) == self.procs()
             && !self.any_work()
             && !self.seat.any_timers()
-            && self.monitor.all_idle()
+            && self.threads.all_idle()
     }
 
     /// Anything queued anywhere?

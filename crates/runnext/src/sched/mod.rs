@@ -12,7 +12,8 @@
 //! # Files
 //! `call` what every runtime call does first and last; park, wake, yield · `wait` who waits, thread or
 //! goroutine · `spawn` birth and end of a goroutine · `worker` the loop of an M · `idle` idle Ps and Ms,
-//! searching, waking one · `timers` waits with deadlines · `seat` the M in the poller · `monitor` the thread without a P.
+//! searching, waking one · `timers` waits with deadlines · `seat` the M in the poller · `monitor` the thread without a P ·
+//! `threads` making and ending them.
 //!
 //! # Nothing runnable is ever stranded
 //! *Submitter*: 1 queue the goroutine  2 full fence  3 if some P is idle and nobody searches, start a searcher.
@@ -24,7 +25,7 @@
 //! R1  In RT, and under any `Lock`, nothing calls the allocator or user code: a goroutine that was preempted
 //!     inside `malloc` needs a P before it can let go of its lock.
 //! R2  After a switch everything is read again: the thread, its M, its P.
-//! R3  Threads are made by the monitor only, which never holds a P and never runs user code.
+//! R3  Threads are made by one thread only (`threads`), which never holds a P and never runs user code.
 
 pub(crate) mod blocking;
 pub(crate) mod call;
@@ -34,14 +35,15 @@ mod monitor;
 pub(crate) mod preempt;
 mod seat;
 pub(crate) mod spawn;
+mod threads;
 pub(crate) mod timers;
 pub(crate) mod wait;
 mod worker;
 
 use std::io;
 use std::ptr::{self, NonNull};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU64, AtomicUsize, Ordering::*};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use runnext_core::list::List;
@@ -50,10 +52,18 @@ use runnext_core::steal::StealOrder;
 use crate::g::G;
 use crate::g::slab::Slab;
 use crate::lock::Lock;
+use crate::m::M;
 use crate::p::P;
 use crate::stack::Stacks;
 
-pub(crate) use monitor::{Monitor, start as start_monitor};
+use monitor::Monitor;
+use threads::Threads;
+
+/// Starts the threads that run no goroutines: the one that makes the others, and the monitor.
+pub(crate) fn start_threads(shared: &Arc<Shared>) -> io::Result<()> {
+    threads::start(shared)?;
+    monitor::start(shared)
+}
 
 /// The most Ps a runtime may have.
 pub(crate) const MAX_PROCS: usize = 1024;
@@ -76,7 +86,8 @@ pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) slab: Slab,
     pub(crate) stacks: Stacks,
-    pub(crate) monitor: Monitor,
+    monitor: Monitor,
+    pub(crate) threads: Threads,
 
     procs: AtomicUsize,
     /// By id; made when first needed, freed with the runtime.
@@ -94,6 +105,8 @@ pub(crate) struct Shared {
     spinning: AtomicUsize,
     /// Somebody wanted to start a searcher and found no idle P: the next M that runs dry must search.
     need_spinning: AtomicBool,
+    /// Threads that sleep with a goroutine which could go on if it had a P.
+    stranded: AtomicUsize,
 
     /// No M dispatches anything any more.
     pub(crate) stopped: AtomicBool,
@@ -110,7 +123,8 @@ impl Shared {
         let shared = Shared {
             slab: Slab::new(),
             stacks: Stacks::new(config.mprotect_guards),
-            monitor: Monitor::new(config.max_threads),
+            monitor: Monitor::new(),
+            threads: Threads::new(config.max_threads),
             procs: AtomicUsize::new(0),
             allp: (0..MAX_PROCS)
                 .map(|_| AtomicPtr::new(ptr::null_mut()))
@@ -127,6 +141,7 @@ impl Shared {
             idle_ps: AtomicUsize::new(0),
             spinning: AtomicUsize::new(0),
             need_spinning: AtomicBool::new(false),
+            stranded: AtomicUsize::new(0),
             stopped: AtomicBool::new(false),
             draining: AtomicBool::new(false),
             next_id: AtomicU64::new(1),
@@ -246,12 +261,53 @@ impl Shared {
         list
     }
 
+    /// A queued goroutine that brings its own thread, and that thread, which sleeps: for a P when there is no idle M.
+    ///
+    /// It may be what everybody else, the maker of threads included, waits for (`threads`). That is why it may jump the queue,
+    /// and why a search through the queue under its lock is not too much.
+    pub(super) fn take_wired(&self) -> Option<&'static M> {
+        if self.stranded.load(Relaxed) == 0 {
+            return None;
+        }
+        let mut global = self.global.lock();
+        let Global { queue, urgent } = &mut *global;
+        let found = remove_wired(urgent).or_else(|| remove_wired(queue));
+        self.urgent_len.store(urgent.len(), Relaxed);
+        self.global_len.store(queue.len(), Relaxed);
+        found
+    }
+
+    /// Whether [`take_wired`](Self::take_wired) would find one.
+    pub(super) fn has_wired(&self) -> bool {
+        if self.stranded.load(Relaxed) == 0 {
+            return false;
+        }
+        let global = self.global.lock();
+        let mut all = global.urgent.iter().chain(global.queue.iter());
+        // SAFETY: queued, so alive.
+        all.any(|g| !unsafe { g.as_ref() }.wired.load(Relaxed).is_null())
+    }
+
     pub(crate) fn take_urgent(&self) -> Option<NonNull<G>> {
         let mut global = self.global.lock();
         let g = global.urgent.pop_front();
         self.urgent_len.store(global.urgent.len(), Relaxed);
         g
     }
+}
+
+/// Takes the first that is wired out of a list.
+fn remove_wired(list: &mut List<G>) -> Option<&'static M> {
+    // SAFETY: queued, so alive; and a wired goroutine's M sleeps with it.
+    let wired = |g: NonNull<G>| unsafe { g.as_ref().wired.load(Relaxed).as_ref() };
+    let (at, m) = list
+        .iter()
+        .enumerate()
+        .find_map(|(i, g)| Some((i, wired(g)?)))?;
+    let before = list.take(at);
+    let _ = list.pop_front();
+    list.prepend(before);
+    Some(m)
 }
 
 /// What no P has: the global queue, and in front of it the light ones that an event, or a thread from outside, made runnable.

@@ -1,7 +1,6 @@
 //! The monitor: the one thread of a runtime that has no P.
 //!
-//! It sees to it that nothing stalls a P, makes the Ms (R3), returns unused memory and threads, and, when the runtime
-//! stops, waits for the threads.
+//! It sees to it that nothing stalls a P.
 //!
 //! # Stalls
 //! While goroutines wait and no P is idle, it looks at each P's thread:
@@ -20,37 +19,33 @@
 //! |--------|------------------------------------------|-----------------------------------------------------------|
 //! | AWAKE  | not, or for less than a look may wait    | nobody                                                    |
 //! | SHORT  | up to [`STEADY_NS`]: goroutines wait     | who makes a light goroutine runnable and finds no idle P  |
-//! | DEEP   | until poked, or housekeeping: none wait  | who makes any goroutine runnable and finds no idle P      |
+//! | DEEP   | until poked: none wait                  | who makes any goroutine runnable and finds no idle P      |
 //!
 //! Who wakes it if work is queued just as it goes to sleep? It publishes `nap`, then a full fence, then looks at the queues once
 //! more; who queues work puts a full fence before it reads `nap` (`Shared::wake_one`).
 //!
-//! # Why Ms are made here
-//! Making a thread allocates, and whoever finds out that one is needed is in RT (R1). It also keeps threads clean: one
-//! made by an M that a goroutine has locked would inherit what that goroutine did to it (namespaces, masks, limits). Here every
-//! thread descends from one that never ran user code, which is what Go's template thread is for.
-//!
 //! # Context
-//! May block and allocate. Takes the idle lock, nothing else under it.
+//! Never allocates, prints, or makes a thread (I1): the `threads` module has another thread for that. Takes the idle lock,
+//! and `watching` around each look.
+//!
+//! # Invariants
+//! I1  It waits for no lock but the runtime's own. A goroutine that was preempted inside the allocator holds the allocator's lock
+//!     until it has a P again; if all others wait for that lock, only this thread can see it and hand the P on.
+//! I2  An M that a P names is alive while `watching` is held (`M::hand`, `Threads::reap`).
 //!
 //! Tunables: [`FAST_NS`], [`STEADY_NS`]: `bench blocking` gives the longest gap, `bench preempt_cost` the price; from
 //! 0.1 to 1 ms the price is within noise.
 
+use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{
-    AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::*, fence,
-};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*, fence};
 use std::thread::{self, JoinHandle};
-use std::{io, ptr};
 
-use runnext_core::park;
-use runnext_sys::clock::{self, ThreadCpu};
-use runnext_sys::thread::StatReader;
-use runnext_sys::{futex, signal};
+use runnext_sys::{clock, futex};
 
-use super::call::forget_ask;
-use super::{Shared, deadlock, preempt, worker};
-use crate::m::{self, M};
+use super::{MAX_PROCS, Shared, deadlock, preempt, threads, worker};
+use crate::lock::Lock;
+use crate::m::{self, Gauge, M};
 use crate::p::P;
 
 /// Between two looks when one of them saw something suspicious.
@@ -59,21 +54,14 @@ const FAST_NS: u64 = 100_000;
 const STEADY_NS: u64 = 1_000_000;
 /// Between two looks at the timers of busy Ps.
 const TIMERS_EVERY_NS: u64 = 50_000;
-/// Between rounds of housekeeping while there is something to return.
-const HOUSEKEEPING_NS: u64 = 100_000_000;
 /// How long everything rests before it is looked at as a deadlock.
 const DEADLOCK_AFTER_NS: u64 = 100_000_000;
 /// A P is asked at most this often to give way to a light goroutine.
 const ASK_EVERY_NS: u64 = 250_000;
 /// Looks without anything waiting before it sleeps deeply.
 const QUIET_LOOKS: u32 = 8;
-/// Idle Ms kept for preemption, which cannot make threads.
-const SPARES: usize = 1;
-/// Stack of an M's own thread: scheduler frames, and the drop of a closure that got no stack of its own.
-const THREAD_STACK: usize = 256 << 10;
-/// How long to wait after the system refused a thread, and between looks at ending threads.
-const RETRY_NS: u64 = 10_000_000;
-const ENDING_NS: u64 = 50_000;
+/// How often it reminds the `threads` module to return what is not needed, while there is work.
+const TIDY_NS: u64 = 100_000_000;
 
 const AWAKE: u32 = 0;
 const SHORT: u32 = 1;
@@ -85,38 +73,28 @@ pub(crate) struct Monitor {
     nap: AtomicU32,
     /// When it wakes by itself.
     until: AtomicU64,
-    wants_m: AtomicBool,
     /// The last P has become idle with nothing to wait for: it may be a deadlock.
     suspects: AtomicBool,
     /// Grows with every goroutine that ends while somebody waits for that.
     ends: AtomicU32,
-    /// By number; null where there is none.
-    ms: Box<[AtomicPtr<M>]>,
-    threads: AtomicUsize,
+    /// Held while it looks: who frees an M waits for the look to end.
+    watching: Lock<()>,
+    /// Its thread runs.
+    up: AtomicBool,
     handle: std::sync::Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Monitor {
-    pub(super) fn new(max_threads: usize) -> Monitor {
+    pub(super) fn new() -> Monitor {
         Monitor {
             word: AtomicU32::new(0),
             nap: AtomicU32::new(AWAKE),
             until: AtomicU64::new(u64::MAX),
-            wants_m: AtomicBool::new(false),
             suspects: AtomicBool::new(false),
             ends: AtomicU32::new(0),
-            ms: (0..max_threads)
-                .map(|_| AtomicPtr::new(ptr::null_mut()))
-                .collect(),
-            threads: AtomicUsize::new(0),
+            watching: Lock::new(()),
+            up: AtomicBool::new(false),
             handle: std::sync::Mutex::new(None),
-        }
-    }
-
-    /// A P found no M. A signal handler may.
-    pub(super) fn want_m(&self) {
-        if !self.wants_m.swap(true, AcqRel) {
-            self.poke();
         }
     }
 
@@ -158,29 +136,17 @@ impl Monitor {
         futex::wake_all(&self.ends);
     }
 
-    /// Whether no M has a goroutine but such as wait with it. By the monitor's thread, which alone frees Ms.
-    pub(super) fn all_idle(&self) -> bool {
-        // SAFETY: see above.
-        let mut ms = self
-            .ms
-            .iter()
-            .filter_map(|slot| unsafe { slot.load(Acquire).as_ref() });
-        ms.all(|m| m.state() == m::NOP && m.g().is_none_or(|g| g.state.get() == park::WAITING))
+    /// Returns when no look is under way that began before.
+    pub(super) fn let_look_end(&self) {
+        drop(self.watching.lock());
     }
 
-    pub(crate) fn threads(&self) -> usize {
-        self.threads.load(Relaxed)
-    }
-}
-
-impl Drop for Monitor {
-    fn drop(&mut self) {
-        for slot in &self.ms {
-            let m = slot.load(Acquire);
-            if !m.is_null() {
-                // SAFETY: from `Box::into_raw`; its thread has ended, or it would keep the runtime alive.
-                drop(unsafe { Box::from_raw(m) });
-            }
+    /// Waits for the thread, which has been told to stop.
+    pub(super) fn join(&self) {
+        let handle = self.handle.lock().unwrap_or_else(|e| e.into_inner()).take();
+        if let Some(handle) = handle {
+            // It does not panic; if it did, it has ended.
+            let _ = handle.join();
         }
     }
 }
@@ -197,51 +163,30 @@ impl Shared {
             }
         }
     }
-
-    /// No M dispatches anything from now on. Returns when all threads are gone but those that are inside an abandoned
-    /// goroutine's code.
-    pub(crate) fn stop(&self) {
-        {
-            let mut idle = self.idle.lock();
-            self.stopped.store(true, SeqCst);
-            while let Some(m) = idle.pop_m() {
-                m.hand(ptr::null());
-            }
-        }
-        self.monitor.poke();
-        let handle = self
-            .monitor
-            .handle
-            .lock()
-            .unwrap_or_else(|e| e.into_inner())
-            .take();
-        if let Some(handle) = handle {
-            // The monitor does not panic; if it did, its threads are as gone as they will be.
-            let _ = handle.join();
-        }
-    }
 }
 
 /// Starts the monitor of a runtime.
 pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<()> {
     let keeper = Keeper {
         shared: Arc::clone(shared),
-        threads: Vec::new(),
-        refused: false,
-        looks: Vec::new(),
+        looks: Vec::with_capacity(MAX_PROCS), // I1; untouched capacity costs nothing
         quiet: 0,
         suspected_since: None,
-        next_housekeeping: 0,
+        tidy_at: 0,
     };
     let handle = thread::Builder::new()
         .name("runnext-monitor".into())
-        .stack_size(THREAD_STACK)
+        .stack_size(threads::STACK)
         .spawn(move || keeper.run())?;
     *shared
         .monitor
         .handle
         .lock()
         .unwrap_or_else(|e| e.into_inner()) = Some(handle);
+    // A thread that starts allocates and frees, and must be done with that before the first goroutine runs (I1).
+    while !shared.monitor.up.load(Acquire) {
+        thread::yield_now();
+    }
     Ok(())
 }
 
@@ -271,25 +216,15 @@ impl Look {
     };
 }
 
-struct Thread {
-    id: u32,
-    handle: JoinHandle<()>,
-    cpu: Option<ThreadCpu>,
-    stat: Option<StatReader>,
-}
-
 /// What the monitor thread keeps to itself.
 struct Keeper {
     shared: Arc<Shared>,
-    threads: Vec<Thread>,
-    /// The system refused a thread, and we said so.
-    refused: bool,
     /// By P.
     looks: Vec<Look>,
     /// Looks in a row with nothing waiting.
     quiet: u32,
     suspected_since: Option<u64>,
-    next_housekeeping: u64,
+    tidy_at: u64,
 }
 
 impl Keeper {
@@ -299,27 +234,33 @@ impl Keeper {
         runnext_sys::thread::set_timer_slack(1);
         let shared = Arc::clone(&self.shared);
         let monitor = &shared.monitor;
+        monitor.up.store(true, Release);
         loop {
             let seen = monitor.word.load(Acquire);
             if shared.stopped.load(SeqCst) {
-                return self.wait_for_threads();
+                return;
             }
             let now = clock::now_ns();
-            let retry = self.make_wanted(now);
-            let (nap, tick) = self.look(now);
-            let wake_at = tick.min(retry).min(self.next_timer(now));
+            let (nap, tick) = {
+                let _watching = monitor.watching.lock(); // I2
+                self.look(now)
+            };
+            shared.threads.check_spares(&shared);
+            if nap == DEEP || now >= self.tidy_at {
+                self.tidy_at = now + TIDY_NS;
+                shared.threads.tidy();
+            }
+            let wake_at = tick.min(self.next_timer(now));
             monitor.until.store(wake_at, Relaxed);
             monitor.nap.store(nap, Relaxed);
             fence(SeqCst); // pairs with the fences in `wake_one` and `timers::arm`
             let missed = nap == DEEP && shared.any_work() || self.next_timer(now) < wake_at;
-            if !(missed && shared.idle_ps.load(Relaxed) == 0) {
+            if !missed {
                 futex::wait_until(&monitor.word, seen, wake_at);
             }
             monitor.nap.store(AWAKE, Relaxed);
         }
     }
-
-    // ---- stalls ----
 
     /// When to look after timers: with no P idle nobody else does. Not too often: Ps that dispatch run their own.
     fn next_timer(&self, now: u64) -> u64 {
@@ -332,14 +273,13 @@ impl Keeper {
     /// One look at everything. Returns how to sleep, and until when.
     fn look(&mut self, now: u64) -> (u32, u64) {
         let shared = Arc::clone(&self.shared);
-        let housekeeping = self.keep_house(now);
         let idle = shared.idle_ps.load(Relaxed);
         let surplus = self.collect();
         let due = idle == 0 && shared.next_timer_hint() <= now;
         if !due && !shared.any_work() {
             self.quiet += 1;
             if !surplus && (self.quiet > QUIET_LOOKS || idle == shared.procs()) {
-                return (DEEP, housekeeping.min(self.consider_deadlock(now)));
+                return (DEEP, self.consider_deadlock(now));
             }
             return (SHORT, now + STEADY_NS);
         }
@@ -378,7 +318,7 @@ impl Keeper {
         self.suspected_since = None;
         // Before the check: who comes to rest after it starts a new suspicion.
         monitor.suspects.store(false, SeqCst);
-        deadlock::check(&self.shared, self.threads.len() + 1);
+        deadlock::check(&self.shared, self.shared.threads.count() + 2);
         u64::MAX
     }
 
@@ -388,7 +328,7 @@ impl Keeper {
         let shared = Arc::clone(&self.shared);
         let mut in_use = false;
         for p in shared.all_ps().skip(shared.procs()) {
-            // SAFETY: Ms are freed by this thread only.
+            // SAFETY: I2.
             let Some(m) = (unsafe { p.m.load(Acquire).as_ref() }) else {
                 continue;
             };
@@ -408,7 +348,7 @@ impl Keeper {
 
     /// One look at one P. True: look again soon.
     fn look_at(&mut self, p: &P, light: &mut bool, now: u64) -> bool {
-        // SAFETY: Ms are freed by this thread only.
+        // SAFETY: I2.
         let Some(m) = (unsafe { p.m.load(Acquire).as_ref() }) else {
             return false;
         };
@@ -433,7 +373,7 @@ impl Keeper {
             m::BLK if same => self.take(m, word),
             m::BLK => again = true,
             m::USER => {
-                look.cpu = self.cpu_of(m);
+                look.cpu = m.gauge().and_then(Gauge::cpu_ns).unwrap_or(0);
                 if same && self.sleeps(m, &look, &last) {
                     self.take(m, word);
                 } else {
@@ -459,7 +399,7 @@ impl Keeper {
     }
 
     fn kernel_state(&self, m: &M) -> Option<u8> {
-        self.thread(m)?.stat.as_ref()?.state()
+        m.gauge()?.state()
     }
 
     fn take(&self, m: &M, word: u64) {
@@ -485,177 +425,4 @@ impl Keeper {
             *light &= !urgent; // one P for it
         }
     }
-
-    fn thread(&self, m: &M) -> Option<&Thread> {
-        self.threads.iter().find(|t| t.id == m.id)
-    }
-
-    fn cpu_of(&mut self, m: &M) -> u64 {
-        let tid = m.tid.load(Acquire);
-        let Some(t) = self.threads.iter_mut().find(|t| t.id == m.id) else {
-            return 0;
-        };
-        if t.cpu.is_none() && tid != 0 {
-            t.cpu = Some(ThreadCpu::of(tid));
-            t.stat = StatReader::open(tid).ok();
-        }
-        t.cpu.and_then(ThreadCpu::read).unwrap_or(0)
-    }
-
-    // ---- threads ----
-
-    /// Makes the threads that were asked for, and a spare. Returns when to try again if the system refused.
-    fn make_wanted(&mut self, now: u64) -> u64 {
-        let shared = Arc::clone(&self.shared);
-        let wanted = shared.monitor.wants_m.swap(false, AcqRel);
-        let busy = shared.idle_ps.load(Relaxed) < shared.procs();
-        let spare = busy && shared.idle.lock().ms_len < SPARES;
-        if !wanted && !spare {
-            return u64::MAX;
-        }
-        match self.make_m() {
-            Ok(()) => u64::MAX,
-            // Without a spare there is only less preemption.
-            Err(_) if !wanted => u64::MAX,
-            Err(e) => {
-                self.complain(&e);
-                shared.monitor.wants_m.store(true, Release);
-                now + RETRY_NS
-            }
-        }
-    }
-
-    fn make_m(&mut self) -> io::Result<()> {
-        self.reap();
-        let monitor = &self.shared.monitor;
-        let Some(id) = (0..monitor.ms.len()).find(|&i| monitor.ms[i].load(Relaxed).is_null())
-        else {
-            return Err(io::Error::other(format!(
-                "all {} threads a runtime may have are in use, each blocked or locked by a goroutine; raise \
-                 Builder::max_threads or RUNNEXT_MAX_THREADS",
-                monitor.ms.len()
-            )));
-        };
-        let m = Box::into_raw(Box::new(M::new(id as u32, Arc::as_ptr(&self.shared))));
-        monitor.ms[id].store(m, Release);
-        let shared = Arc::clone(&self.shared);
-        // SAFETY: freed only after this thread has ended (`reap`), or with the runtime, which the thread keeps alive.
-        let own: &'static M = unsafe { &*m };
-        let made = thread::Builder::new()
-            .name(format!("runnext-{id}"))
-            .stack_size(THREAD_STACK)
-            .spawn(move || thread_main(own, shared));
-        match made {
-            Ok(handle) => {
-                self.threads.push(Thread {
-                    id: id as u32,
-                    handle,
-                    cpu: None,
-                    stat: None,
-                });
-                monitor.threads.store(self.threads.len(), Relaxed);
-                self.refused = false;
-                Ok(())
-            }
-            Err(e) => {
-                monitor.ms[id].store(ptr::null_mut(), Release);
-                // SAFETY: the thread was not made, so nobody else has it.
-                drop(unsafe { Box::from_raw(m) });
-                Err(io::Error::new(
-                    e.kind(),
-                    format!("{e}; see ulimit -u and the cgroup's pids.max"),
-                ))
-            }
-        }
-    }
-
-    /// Joins threads that have ended and frees their Ms.
-    fn reap(&mut self) {
-        let monitor = &self.shared.monitor;
-        let mut i = 0;
-        while i < self.threads.len() {
-            if !self.threads[i].handle.is_finished() {
-                i += 1;
-                continue;
-            }
-            let ended = self.threads.swap_remove(i);
-            let _ = ended.handle.join();
-            let m = monitor.ms[ended.id as usize].swap(ptr::null_mut(), AcqRel);
-            // SAFETY: its thread has ended; only this thread frees Ms.
-            let m = unsafe { Box::from_raw(m) };
-            forget_ask(&m); // or every checkpoint of the process would look for it for ever
-        }
-        monitor.threads.store(self.threads.len(), Relaxed);
-    }
-
-    fn complain(&mut self, e: &io::Error) {
-        if !self.refused {
-            self.refused = true;
-            eprintln!(
-                "runnext: cannot make another thread: {e}. Goroutines that are runnable wait until one of the {} \
-                 threads is free.",
-                self.threads.len()
-            );
-        }
-    }
-
-    /// Returns what has not been needed for a while: threads, memory. Returns when to do so next.
-    fn keep_house(&mut self, now: u64) -> u64 {
-        if now < self.next_housekeeping {
-            return self.next_housekeeping;
-        }
-        let shared = Arc::clone(&self.shared);
-        let surplus = {
-            let mut idle = shared.idle.lock();
-            let surplus = idle.ms_len.saturating_sub(shared.procs() + SPARES);
-            // Half of them each time: a burst that comes back finds some.
-            for _ in 0..surplus.div_ceil(2) {
-                if let Some(m) = idle.pop_m() {
-                    m.hand(ptr::null());
-                }
-            }
-            surplus
-        };
-        self.reap();
-        let more = shared.stacks.trim();
-        self.next_housekeeping = now + HOUSEKEEPING_NS;
-        if surplus > 0 || more {
-            self.next_housekeeping
-        } else {
-            u64::MAX
-        }
-    }
-
-    /// The runtime has stopped: all threads go, but those inside an abandoned goroutine.
-    fn wait_for_threads(mut self) {
-        loop {
-            self.reap();
-            let mut waits = false;
-            for t in &self.threads {
-                // SAFETY: not reaped, so alive.
-                let m = unsafe { &*self.shared.monitor.ms[t.id as usize].load(Acquire) };
-                // In this order: who is seen to have no P has said before whether it sleeps in the handler.
-                let word = m.word.load(Acquire);
-                waits |= m.g().is_none() || word & m::STATE == m::RT;
-                if m.in_handler.load(Relaxed) {
-                    m.hand(ptr::null()); // it may hold a lock of the allocator: let it go on
-                }
-            }
-            if !waits {
-                return; // the others are detached
-            }
-            futex::wait_until(&AtomicU32::new(0), 0, clock::now_ns() + ENDING_NS);
-        }
-    }
-}
-
-fn thread_main(m: &'static M, shared: Arc<Shared>) {
-    m.install();
-    // Without it a stack overflow kills without a word, which is not a reason to refuse to run.
-    let _alt_stack = signal::AltStack::install();
-    let timer = preempt::slice_timer(m);
-    worker::run(m);
-    drop(timer);
-    m.uninstall();
-    drop(shared);
 }

@@ -167,6 +167,7 @@ fn stop_here(m: &'static M) {
         return m.leave();
     }
     let p = m.wait_for_p();
+    shared.stranded.fetch_sub(1, Relaxed);
     m.in_handler.store(false, Relaxed);
     if p.is_null() {
         return m.set_robbed(); // shut down: it runs on, as nobody's, to its next call
@@ -198,12 +199,17 @@ fn hand_over(shared: &Shared, m: &M, g: &G, p: &P) -> bool {
         None => match shared.idle.lock().pop_m() {
             Some(spare) => (spare, Some(next)),
             None => {
+                shared.threads.want_m();
                 // SAFETY: we own p, and took it out of its queue just now.
                 if let Err(overflow) = unsafe { p.runq.put_next_kick(next.ptr()) } {
                     shared.append_global(overflow);
                 }
-                shared.monitor.want_m();
-                return false;
+                // One that brings its own thread will do.
+                let Some(other) = shared.take_wired() else {
+                    return false;
+                };
+                p.fresh_slice();
+                (other, None)
             }
         },
     };
@@ -211,6 +217,7 @@ fn hand_over(shared: &Shared, m: &M, g: &G, p: &P) -> bool {
     g.wire(m);
     g.state.set_runnable();
     m.set_p(std::ptr::null());
+    shared.stranded.fetch_add(1, Relaxed);
     // SAFETY: runnable, and in no queue.
     unsafe { shared.push_global(g.ptr()) };
     match first {

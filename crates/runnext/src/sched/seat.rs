@@ -168,7 +168,7 @@ impl Shared {
 
     /// Closes the runtime's descriptors, if no thread of it is left.
     pub(crate) fn close_poller(&self) {
-        if self.monitor.threads() == 0 {
+        if self.threads.count() == 0 {
             self.seat.close();
         }
     }

@@ -259,6 +259,8 @@ pub(super) fn sleep(m: &M) -> bool {
             return false;
         }
         idle.push_m(m);
+        let (shared, idle) = (m.shared(), idle.ms_len);
+        shared.threads.check_surplus(shared, idle);
     }
     let p = m.wait_for_p();
     if p.is_null() {

@@ -1,0 +1,368 @@
+//! The threads of a runtime: made here, kept for reuse, ended when there are too many, waited for at the end.
+//!
+//! # Why a thread of its own
+//! Making a thread allocates, and whoever finds out that one is needed is in RT (R1). The monitor must not either: a goroutine
+//! that was preempted inside the allocator holds its lock until it has a P again, and the monitor is who sees to that. The
+//! thread that runs this module may wait for such a lock; meanwhile Ps go to threads that exist (`Shared::start_m`).
+//!
+//! It also keeps threads clean: one made by an M that a goroutine has locked would inherit what that goroutine did to it
+//! (namespaces, masks, limits). Here every thread descends from one that never ran user code, which is what Go's template
+//! thread is for.
+//!
+//! # Sleeping
+//! It sleeps on `word` until an M is wanted, or idle Ms have become too many; while there is something to return it wakes
+//! every [`HOUSEKEEPING_NS`].
+//!
+//! # Context
+//! May block and allocate. Takes the idle lock, nothing else under it.
+//!
+//! Tests: `tests/pool.rs`, `tests/stress_preempt_alloc.rs`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering::*};
+use std::thread::{self, JoinHandle};
+use std::{io, ptr};
+
+use runnext_core::park;
+use runnext_sys::{clock, futex, signal};
+
+use super::call::{Call, forget_ask};
+use super::{Shared, preempt, worker};
+use crate::m::{self, M};
+
+/// Between rounds of housekeeping while there is something to return.
+const HOUSEKEEPING_NS: u64 = 100_000_000;
+/// Idle Ms kept for preemption, which cannot make threads.
+const SPARES: usize = 1;
+/// Stack of an M's own thread: scheduler frames, and the drop of a closure that got no stack of its own.
+pub(super) const STACK: usize = 256 << 10;
+/// How long to wait after the system refused a thread, and between looks at ending threads.
+const RETRY_NS: u64 = 10_000_000;
+const ENDING_NS: u64 = 50_000;
+
+pub(crate) struct Threads {
+    /// Grows with every reason to wake up.
+    word: AtomicU32,
+    wants_m: AtomicBool,
+    wants_spare: AtomicBool,
+    /// It knows that there are too many, and comes back to it.
+    surplus: AtomicBool,
+    /// By number; null where there is none.
+    ms: Box<[AtomicPtr<M>]>,
+    count: AtomicUsize,
+    /// Made, and not yet at work or idle.
+    starting: AtomicUsize,
+    handle: std::sync::Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Threads {
+    pub(super) fn new(max_threads: usize) -> Threads {
+        Threads {
+            word: AtomicU32::new(0),
+            wants_m: AtomicBool::new(false),
+            wants_spare: AtomicBool::new(false),
+            surplus: AtomicBool::new(false),
+            ms: (0..max_threads)
+                .map(|_| AtomicPtr::new(ptr::null_mut()))
+                .collect(),
+            count: AtomicUsize::new(0),
+            starting: AtomicUsize::new(0),
+            handle: std::sync::Mutex::new(None),
+        }
+    }
+
+    /// A P found no M. A signal handler may.
+    pub(super) fn want_m(&self) {
+        if !self.wants_m.swap(true, AcqRel) {
+            self.poke();
+        }
+    }
+
+    /// Preemption needs an M in reserve while any P is at work.
+    pub(super) fn check_spares(&self, shared: &Shared) {
+        let busy = shared.idle_ps.load(Relaxed) < shared.procs();
+        if busy
+            && shared.idle.lock().ms_len + self.starting.load(Relaxed) < SPARES
+            && !self.wants_spare.swap(true, AcqRel)
+        {
+            self.poke();
+        }
+    }
+
+    /// Something may have become unused.
+    pub(super) fn tidy(&self) {
+        self.poke();
+    }
+
+    /// One more M is idle, of so many.
+    pub(super) fn check_surplus(&self, shared: &Shared, idle: usize) {
+        if idle > shared.procs() + SPARES && !self.surplus.swap(true, AcqRel) {
+            self.poke();
+        }
+    }
+
+    #[cold]
+    fn poke(&self) {
+        self.word.fetch_add(1, Release);
+        futex::wake_one(&self.word);
+    }
+
+    /// Whether no M has a goroutine but such as wait with it. By the monitor, in a look, while no M is freed.
+    pub(super) fn all_idle(&self) -> bool {
+        // SAFETY: see above.
+        let mut ms = self
+            .ms
+            .iter()
+            .filter_map(|slot| unsafe { slot.load(Acquire).as_ref() });
+        ms.all(|m| m.state() == m::NOP && m.g().is_none_or(|g| g.state.get() == park::WAITING))
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.count.load(Relaxed)
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        for slot in &self.ms {
+            let m = slot.load(Acquire);
+            if !m.is_null() {
+                // SAFETY: from `Box::into_raw`; its thread has ended, or it would keep the runtime alive.
+                drop(unsafe { Box::from_raw(m) });
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// No M dispatches anything from now on. Returns when all threads are gone but those that are inside an abandoned
+    /// goroutine's code.
+    pub(crate) fn stop(&self) {
+        {
+            // A goroutine of another runtime may be the one to call: it is not preempted while it holds the lock.
+            let _call = Call::enter();
+            let mut idle = self.idle.lock();
+            self.stopped.store(true, SeqCst);
+            while let Some(m) = idle.pop_m() {
+                m.hand(ptr::null());
+            }
+        }
+        self.monitor.poke();
+        self.monitor.join();
+        self.threads.poke();
+        let handle = self.threads.handle.lock();
+        let handle = handle.unwrap_or_else(|e| e.into_inner()).take();
+        if let Some(handle) = handle {
+            // It does not panic; if it did, its threads are as gone as they will be.
+            let _ = handle.join();
+        }
+    }
+}
+
+/// Starts the thread that makes the others.
+pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<()> {
+    let maker = Maker {
+        shared: Arc::clone(shared),
+        threads: Vec::new(),
+        refused: false,
+        next_housekeeping: 0,
+    };
+    let handle = thread::Builder::new()
+        .name("runnext-threads".into())
+        .stack_size(STACK)
+        .spawn(move || maker.run())?;
+    let mut slot = shared
+        .threads
+        .handle
+        .lock()
+        .unwrap_or_else(|e| e.into_inner());
+    *slot = Some(handle);
+    Ok(())
+}
+
+struct Thread {
+    id: u32,
+    handle: JoinHandle<()>,
+}
+
+/// What the thread keeps to itself.
+struct Maker {
+    shared: Arc<Shared>,
+    threads: Vec<Thread>,
+    /// The system refused a thread, and we said so.
+    refused: bool,
+    next_housekeeping: u64,
+}
+
+impl Maker {
+    fn run(mut self) {
+        let shared = Arc::clone(&self.shared);
+        let word = &shared.threads.word;
+        loop {
+            let seen = word.load(Acquire);
+            if shared.stopped.load(SeqCst) {
+                return self.wait_for_threads();
+            }
+            let now = clock::now_ns();
+            let retry = self.make_wanted(now);
+            let housekeeping = self.keep_house(now);
+            futex::wait_until(word, seen, housekeeping.min(retry));
+        }
+    }
+
+    /// Makes the threads that were asked for. Returns when to try again if the system refused.
+    fn make_wanted(&mut self, now: u64) -> u64 {
+        let shared = Arc::clone(&self.shared);
+        let wanted = shared.threads.wants_m.swap(false, AcqRel);
+        let spare = shared.threads.wants_spare.swap(false, AcqRel);
+        if !wanted && !spare {
+            return u64::MAX;
+        }
+        match self.make_m() {
+            Ok(()) => u64::MAX,
+            // Without a spare there is only less preemption.
+            Err(_) if !wanted => u64::MAX,
+            Err(e) => {
+                self.complain(&e);
+                shared.threads.wants_m.store(true, Release);
+                now + RETRY_NS
+            }
+        }
+    }
+
+    fn make_m(&mut self) -> io::Result<()> {
+        self.reap();
+        let all = &self.shared.threads;
+        let Some(id) = (0..all.ms.len()).find(|&i| all.ms[i].load(Relaxed).is_null()) else {
+            return Err(io::Error::other(format!(
+                "all {} threads a runtime may have are in use, each blocked or locked by a goroutine; raise \
+                 Builder::max_threads or RUNNEXT_MAX_THREADS",
+                all.ms.len()
+            )));
+        };
+        let m = Box::into_raw(Box::new(M::new(id as u32, Arc::as_ptr(&self.shared))));
+        all.ms[id].store(m, Release);
+        let shared = Arc::clone(&self.shared);
+        // SAFETY: freed only after this thread has ended (`reap`), or with the runtime, which the thread keeps alive.
+        let own: &'static M = unsafe { &*m };
+        all.starting.fetch_add(1, Relaxed);
+        let made = thread::Builder::new()
+            .name(format!("runnext-{id}"))
+            .stack_size(STACK)
+            .spawn(move || thread_main(own, shared));
+        match made {
+            Ok(handle) => {
+                let id = id as u32;
+                self.threads.push(Thread { id, handle });
+                all.count.store(self.threads.len(), Relaxed);
+                self.refused = false;
+                Ok(())
+            }
+            Err(e) => {
+                all.starting.fetch_sub(1, Relaxed);
+                all.ms[id].store(ptr::null_mut(), Release);
+                // SAFETY: the thread was not made, so nobody else has it.
+                drop(unsafe { Box::from_raw(m) });
+                Err(io::Error::new(
+                    e.kind(),
+                    format!("{e}; see ulimit -u and the cgroup's pids.max"),
+                ))
+            }
+        }
+    }
+
+    /// Joins threads that have ended and frees their Ms.
+    fn reap(&mut self) {
+        let all = &self.shared.threads;
+        let mut i = 0;
+        while i < self.threads.len() {
+            if !self.threads[i].handle.is_finished() {
+                i += 1;
+                continue;
+            }
+            let ended = self.threads.swap_remove(i);
+            let _ = ended.handle.join();
+            let m = all.ms[ended.id as usize].swap(ptr::null_mut(), AcqRel);
+            // No P names it any more, but a look of the monitor may have begun while one did.
+            self.shared.monitor.let_look_end();
+            // SAFETY: its thread has ended; only this thread frees Ms.
+            let m = unsafe { Box::from_raw(m) };
+            forget_ask(&m); // or every checkpoint of the process would look for it for ever
+        }
+        all.count.store(self.threads.len(), Relaxed);
+    }
+
+    fn complain(&mut self, e: &io::Error) {
+        if !self.refused {
+            self.refused = true;
+            eprintln!(
+                "runnext: cannot make another thread: {e}. Goroutines that are runnable wait until one of the {} \
+                 threads is free.",
+                self.threads.len()
+            );
+        }
+    }
+
+    /// Returns what has not been needed for a while: threads, memory. Returns when to do so next.
+    fn keep_house(&mut self, now: u64) -> u64 {
+        if now < self.next_housekeeping {
+            return self.next_housekeeping;
+        }
+        let shared = Arc::clone(&self.shared);
+        shared.threads.surplus.store(false, SeqCst);
+        let surplus = {
+            let mut idle = shared.idle.lock();
+            let surplus = idle.ms_len.saturating_sub(shared.procs() + SPARES);
+            // Half of them each time: a burst that comes back finds some.
+            for _ in 0..surplus.div_ceil(2) {
+                if let Some(m) = idle.pop_m() {
+                    m.hand(ptr::null());
+                }
+            }
+            surplus
+        };
+        self.reap();
+        let more = shared.stacks.trim();
+        self.next_housekeeping = now + HOUSEKEEPING_NS;
+        if surplus > 0 || more {
+            self.next_housekeeping
+        } else {
+            u64::MAX
+        }
+    }
+
+    /// The runtime has stopped: all threads go, but those inside an abandoned goroutine.
+    fn wait_for_threads(mut self) {
+        loop {
+            self.reap();
+            let mut waits = false;
+            for t in &self.threads {
+                // SAFETY: not reaped, so alive.
+                let m = unsafe { &*self.shared.threads.ms[t.id as usize].load(Acquire) };
+                // In this order: who is seen to have no P has said before whether it sleeps in the handler.
+                let word = m.word.load(Acquire);
+                waits |= m.g().is_none() || word & m::STATE == m::RT;
+                if m.in_handler.load(Relaxed) {
+                    m.hand(ptr::null()); // it may hold a lock of the allocator: let it go on
+                }
+            }
+            if !waits {
+                return; // the others are detached
+            }
+            futex::wait_until(&AtomicU32::new(0), 0, clock::now_ns() + ENDING_NS);
+        }
+    }
+}
+
+fn thread_main(m: &'static M, shared: Arc<Shared>) {
+    m.install();
+    // Without it a stack overflow kills without a word, which is not a reason to refuse to run.
+    let _alt_stack = signal::AltStack::install();
+    let timer = preempt::slice_timer(m);
+    shared.threads.starting.fetch_sub(1, Relaxed);
+    worker::run(m);
+    drop(timer);
+    m.uninstall();
+    drop(shared);
+}
