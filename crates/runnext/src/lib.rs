@@ -1,4 +1,47 @@
-//! Goroutines for Rust.
+//! Goroutines for Rust: plain blocking code, as many functions at once as you like, on a few threads.
+//!
+//! [`go`] starts a goroutine. It has a stack of its own, so it may block anywhere, in any function it calls; the scheduler
+//! then runs others on the same thread. Nothing has to be `async`, and nothing has to give way by itself: code that
+//! computes for long is preempted, code that blocks in the kernel loses its processor to others.
+//!
+//! ```
+//! use runnext::{chan, go};
+//!
+//! #[runnext::main]
+//! fn main() {
+//!     let (squares, received) = chan::bounded(0);
+//!     for i in 0..1000u64 {
+//!         let squares = squares.clone();
+//!         go(move || squares.send(i * i).unwrap());
+//!     }
+//!     drop(squares);
+//!     assert_eq!(received.iter().sum::<u64>(), 332_833_500);
+//! }
+//! ```
+//!
+//! # The thread-local contract
+//! A goroutine may go on running on another thread after any call that can park it: any whose documentation has a `# Blocks`
+//! section. Code that runs in goroutines must therefore not keep a borrow of a `thread_local!`, or a handle into one, over such a
+//! call. [`Builder::build`] is `unsafe` for this reason alone; [`macro@main`] and [`macro@test`] accept the contract on the
+//! program's behalf. [`goroutine_local!`] is the replacement, [`lock_os_thread`] the way out for a library that
+//! needs its thread. Preemption never moves a goroutine and adds nothing to this.
+//!
+//! # What is where
+//! | to                                     | use                                                             |
+//! |----------------------------------------|-----------------------------------------------------------------|
+//! | start and wait                         | [`go`], [`scope()`], [`JoinHandle`], [`goroutine::Builder`]      |
+//! | talk                                   | [`chan`]                                                        |
+//! | share                                  | [`sync`], [`goroutine_local!`]                                  |
+//! | wait for a time                        | [`time`]                                                        |
+//! | call what blocks the thread            | [`blocking`]; unmarked calls are noticed, a little later        |
+//! | set up                                 | [`macro@main`], [`macro@test`], [`Runtime`]                     |
+//!
+//! Everything that waits works on plain threads too, and then blocks the thread.
+//!
+//! # Limits
+//! Stacks do not grow (256 KiB of address space by default, of which only touched pages use memory); an overflow is reported
+//! with the goroutine's number, name and origin, and kills the process. Goroutines that have not ended when their
+//! runtime goes are abandoned, not unwound. Linux on x86-64 only, for now.
 
 #![warn(missing_debug_implementations)]
 
