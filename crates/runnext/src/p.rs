@@ -21,7 +21,7 @@ use runnext_core::runq::RunQueue;
 use crate::g::{G, slab};
 use crate::m::M;
 use crate::sched::Shared;
-use crate::sched::timers::Timers;
+use crate::sched::timers::{Timers, Watch};
 use crate::stack::{self, Stack};
 
 /// Goroutine ids a P takes at once (Go's figure).
@@ -45,8 +45,7 @@ pub(crate) struct P {
     pub(crate) m: AtomicPtr<M>,
     own: UnsafeCell<Own>,
     pub(crate) timers: Timers,
-    /// Before this tick goroutines that timers woke may still be in the queue.
-    pub(crate) timer_burst: Cell<u32>,
+    pub(crate) watch: Watch,
     pub(crate) stats: Stats,
 }
 
@@ -109,7 +108,7 @@ impl P {
                 ids_left: 0,
             }),
             timers: Timers::new(),
-            timer_burst: Cell::new(0),
+            watch: Watch::new(),
             stats: Stats::default(),
         }
     }

@@ -40,6 +40,7 @@
 mod store;
 mod task;
 
+use std::cell::Cell;
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*, fence};
@@ -128,6 +129,42 @@ pub(crate) struct Timers {
     /// Cancelled since the last purge, whether or not they have left by themselves.
     dead: AtomicUsize,
     heap: Lock<Heap>,
+}
+
+/// What a P's owner remembers of its timers.
+pub(crate) struct Watch {
+    /// Before this tick of the P, goroutines that timers woke may still be in its queue.
+    burst: Cell<u32>,
+    /// Until the CPU's counter shows `quiet_until` it is not the time for `quiet_for`: no need to read the clock, which
+    /// costs twice as much.
+    quiet_for: Cell<u64>,
+    quiet_until: Cell<u64>,
+}
+
+impl Watch {
+    pub(crate) const fn new() -> Watch {
+        Watch {
+            burst: Cell::new(0),
+            quiet_for: Cell::new(NEVER),
+            quiet_until: Cell::new(0),
+        }
+    }
+
+    #[inline]
+    fn is_quiet(&self, next: u64) -> bool {
+        self.quiet_for.get() == next && clock::ticks() < self.quiet_until.get()
+    }
+
+    /// It is `now`, and nothing is due before `next`.
+    fn rest(&self, next: u64, now: u64) {
+        const TICKS: u64 = 1 << 16;
+        let per_ns = TICKS as f64 / clock::ticks_to_ns(TICKS).max(1) as f64;
+        // Short of it, since the counter and the clock are not the same; from there on the clock is read.
+        let ticks = (next - now) as f64 * per_ns * 0.98;
+        self.quiet_for.set(next);
+        self.quiet_until
+            .set(clock::ticks().saturating_add(ticks as u64));
+    }
 }
 
 /// Which heap an entry is in. The entry itself is found by its ticket.
@@ -313,7 +350,8 @@ impl Shared {
         }
         let queued = p.runq.len();
         let tick = p.tick.load(Relaxed);
-        let in_burst = (tick.wrapping_sub(p.timer_burst.get()) as i32) < 0;
+        let in_burst = (tick.wrapping_sub(p.watch.burst.get()) as i32) < 0;
+        let others = queued > 0 || p.runq.has_next();
         let room = FULL.saturating_sub(queued);
         if room == 0 && (in_burst || p.runq.has_next() || !tick.is_multiple_of(2)) {
             return false;
@@ -334,13 +372,14 @@ impl Shared {
         }
         match woken {
             0 => {}
-            1 if !in_burst => p.timer_burst.set(tick.wrapping_add(1)),
+            1 if !in_burst => p.watch.burst.set(tick.wrapping_add(1)),
             _ => p
-                .timer_burst
+                .watch
+                .burst
                 .set(tick.wrapping_add((queued + woken) as u32)),
         }
-        if woken > 1 || (woken == 1 && queued > 0) {
-            // (A single one is run right here.)
+        // A single one, with nobody else there, is run right here.
+        if woken > usize::from(!others) {
             self.wake_one();
         }
         batch.len > 0
@@ -348,8 +387,14 @@ impl Shared {
 
     /// The owner's turn, before each dispatch, if there are timers at all.
     pub(super) fn run_own_timers(&self, p: &P) {
-        if p.timers.next() != NEVER {
-            self.run_due_on(p, &p.timers, clock::now_ns());
+        let next = p.timers.next();
+        if next != NEVER && !p.watch.is_quiet(next) {
+            let now = clock::now_ns();
+            if next > now {
+                p.watch.rest(next, now);
+            } else {
+                self.run_due_on(p, &p.timers, now);
+            }
         }
         if p.tick.load(Relaxed).is_multiple_of(HELP_EVERY) {
             self.run_all_timers(p, clock::now_ns());
