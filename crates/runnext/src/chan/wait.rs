@@ -190,6 +190,21 @@ impl Queue {
         }
     }
 
+    /// As [`take`](Self::take), unless it is the turn of a promise.
+    #[inline]
+    pub(crate) fn take_kept<'a>(&mut self) -> Option<&'a Node> {
+        loop {
+            if self.0.front()?.promise {
+                return None;
+            }
+            // SAFETY: as in `take`.
+            let node = unsafe { self.0.pop_front()?.as_ref() };
+            if node.claim() {
+                return Some(node);
+            }
+        }
+    }
+
     /// Whether somebody else than the holder of `own` could be served. Those who cannot leave.
     pub(crate) fn serves_other(&mut self, own: Ticket) -> bool {
         while let Some(first) = self.0.front()
