@@ -126,8 +126,11 @@ impl<F: FnOnce() -> T, T> Body for Child<'_, F> {
     }
 
     fn fail(self) -> After {
-        self.state.panics.fetch_add(1, Relaxed);
-        self.state.after_child()
+        let Child { f, state } = self;
+        state.panics.fetch_add(1, Relaxed);
+        // A panic in the drop of what it captured has nobody to go to.
+        let _ = panic::catch_unwind(AssertUnwindSafe(move || drop(f)));
+        state.after_child()
     }
 }
 

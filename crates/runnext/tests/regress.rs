@@ -1,0 +1,135 @@
+//! One test for each bug that was, named after it.
+
+mod common;
+
+use std::cell::Cell;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
+
+use common::{child, message, runtime, until};
+use runnext::{go, goroutine_local, scope};
+
+/// A goroutine-local made by the drop of another was dropped with the last handle: on another goroutine, perhaps another
+/// thread, though it need not be `Send`.
+#[runnext::test(procs = 2)]
+fn locals_made_while_locals_are_dropped_stay_at_home() {
+    static LATE_DROPPED_BY: AtomicU64 = AtomicU64::new(0);
+    struct Late;
+    impl Drop for Late {
+        fn drop(&mut self) {
+            LATE_DROPPED_BY.store(runnext::current().unwrap().id(), SeqCst);
+        }
+    }
+    struct Early;
+    impl Drop for Early {
+        fn drop(&mut self) {
+            LATE.with(|_| ());
+        }
+    }
+    goroutine_local! {
+        static LATE: Late = Late;
+        static EARLY: Early = Early;
+    }
+    let handle = go(|| EARLY.with(|_| ()));
+    let id = handle.goroutine().id();
+    until(|| handle.is_finished());
+    assert_eq!(LATE_DROPPED_BY.load(SeqCst), id);
+    handle.join().unwrap();
+}
+
+/// Two locals that make each other on their way out are dropped a few times, not for ever.
+#[runnext::test(procs = 1)]
+fn locals_that_revive_each_other_end() {
+    static DROPS: AtomicUsize = AtomicUsize::new(0);
+    struct A;
+    struct B;
+    impl Drop for A {
+        fn drop(&mut self) {
+            DROPS.fetch_add(1, SeqCst);
+            IN_B.with(|_| ());
+        }
+    }
+    impl Drop for B {
+        fn drop(&mut self) {
+            DROPS.fetch_add(1, SeqCst);
+            IN_A.with(|_| ());
+        }
+    }
+    goroutine_local! {
+        static IN_A: A = A;
+        static IN_B: B = B;
+    }
+    go(|| IN_A.with(|_| ())).join().unwrap();
+    assert_eq!(DROPS.load(SeqCst), 4);
+}
+
+/// The closure of a scoped goroutine that got no stack was dropped without a net: a panic there ended the worker.
+#[test]
+fn a_refused_scoped_goroutine_may_panic_in_its_drop() {
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic::resume_unwind(Box::new("bomb"));
+        }
+    }
+    child(&[("RUNNEXT_DEBUG", "mprotectguards=1")], || {
+        runtime(2).run(|| {
+            let release = Arc::new(AtomicBool::new(false));
+            let first = {
+                let release = Arc::clone(&release);
+                go(move || until(|| release.load(Relaxed)))
+            };
+            // More that wait in a row than there can be stacks.
+            let last = (0..40_000).fold(first, |before, _| go(move || drop(before.join())));
+            let refused = || {
+                let bomb = Bomb;
+                let outcome = panic::catch_unwind(AssertUnwindSafe(|| {
+                    scope(|s| {
+                        let handle = s.go(move || std::mem::forget(bomb));
+                        handle.join().map_err(|e| message(&*e).to_owned())
+                    })
+                }));
+                outcome.expect("joined, so not the scope's").is_err()
+            };
+            until(refused);
+            release.store(true, Relaxed);
+            drop(last);
+            until(|| runnext::num_goroutines() == 1);
+        });
+    })
+    .passed();
+}
+
+/// A variable out of range stopped the program, with an error that did not name it.
+#[test]
+fn a_variable_out_of_range_is_ignored() {
+    child(&[("RUNNEXT_PROCS", "0")], || {
+        assert!(common::built(runnext::Runtime::builder()).run(runnext::procs) >= 1);
+    })
+    .passed()
+    .said(&["ignored RUNNEXT_PROCS=0: it must be a whole number from 1 to 1024"]);
+}
+
+/// A counter of panics that stays on the thread would make later goroutines there believe that they unwind.
+#[runnext::test(procs = 2)]
+fn a_local_may_be_used_while_unwinding() {
+    goroutine_local! {
+        static SEEN: Cell<bool> = Cell::new(false);
+    }
+    struct Looks;
+    impl Drop for Looks {
+        fn drop(&mut self) {
+            SEEN.with(|s| s.set(std::thread::panicking()));
+        }
+    }
+    let seen = go(|| {
+        let caught = panic::catch_unwind(|| {
+            let _looks = Looks;
+            panic::resume_unwind(Box::new(()));
+        });
+        assert!(caught.is_err());
+        SEEN.with(Cell::get) && !std::thread::panicking()
+    });
+    assert!(seen.join().unwrap());
+}
