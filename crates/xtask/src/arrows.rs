@@ -11,9 +11,11 @@ use crate::{File, Tree};
 
 /// First to last. A module stands for all files below it; modules in one row may import each other.
 const LAYERS: &[&[&str]] = &[
+    &["fatal", "lock"],
     &["g", "stack", "instant"],
     &["m", "p"],
     &["sched"],
+    &["goroutine"],
     &["sync"],
     &["chan"],
     &["time"],

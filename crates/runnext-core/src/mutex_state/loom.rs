@@ -2,6 +2,9 @@
 //!
 //! The data behind the lock is a loom cell, so two holders, or a holder that does not see what the previous one
 //! wrote, are reported as a race; a lost wake-up leaves a thread blocked, which loom reports as a deadlock.
+//! Bugs planted in the code are found: a Relaxed unlock, lock or contended lock, starving mode entered on a free mutex, WOKEN not given
+//! back. Not found, because it takes more lockers than loom can walk through: an unlock that looks at the mode anew.
+//!
 //! The clock is part of the model: waiters are late never, always, or on every other wait, which covers normal mode,
 //! starving mode and the changes between them.
 

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU32, Ordering::*};
 
 use super::queue::{Node, Place, Queue};
 use crate::g::WaitReason;
-use crate::lock::Lock;
+use crate::lock::{Lock, LockGuard};
 use crate::sched::call::Call;
 use crate::sched::wait::Waiter;
 
@@ -162,7 +162,7 @@ impl Once {
         }
     }
 
-    fn queue_up(&self, call: &mut Call, node: Node, inner: crate::lock::LockGuard<'_, Inner>) {
+    fn queue_up(&self, call: &mut Call, node: Node, inner: LockGuard<'_, Inner>) {
         node.wait(
             call,
             inner,

@@ -273,3 +273,101 @@ impl Gate for AtSpot<'_> {
         clock::now_ns()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::m;
+    use crate::sync::{Condvar, Mutex, RwLock};
+    use crate::{Runtime, go, yield_now};
+
+    fn held() -> u16 {
+        m::current().and_then(m::M::g).map_or(0, |g| g.locks_held())
+    }
+
+    fn on(procs: usize, f: impl FnOnce() + Send) {
+        // SAFETY: nothing here keeps a thread-local borrowed over a call that can park.
+        unsafe { Runtime::builder().procs(procs).build() }
+            .unwrap()
+            .run(f);
+    }
+
+    #[test]
+    fn a_goroutine_knows_how_many_locks_it_holds() {
+        on(2, || {
+            let (a, b) = (Mutex::new(()), RwLock::new(()));
+            assert_eq!(held(), 0);
+            let (one, two) = (a.lock(), b.read());
+            let three = b.try_read();
+            assert_eq!(held(), 3);
+            assert!(a.try_lock().is_none() && b.try_write().is_none());
+            assert_eq!(held(), 3);
+            drop((one, two, three));
+            let writing = b.write();
+            assert_eq!(held(), 1);
+            drop(writing);
+            assert_eq!(held(), 0);
+        });
+    }
+
+    #[test]
+    fn waiting_for_a_condition_holds_nothing() {
+        on(1, || {
+            let pair: &'static _ = Box::leak(Box::new((Mutex::new(false), Condvar::new())));
+            let waiter = go(|| {
+                let mut ready = pair.0.lock();
+                pair.1.wait_while(&mut ready, |ready| !*ready);
+                assert_eq!(held(), 1);
+            });
+            yield_now();
+            assert!(format!("{:?}", waiter.goroutine()).contains("locks_held: 0"));
+            *pair.0.lock() = true;
+            pair.1.notify_one();
+            waiter.join().unwrap();
+        });
+    }
+
+    /// The count that goes down is that of the one that took the lock.
+    #[test]
+    fn a_guard_dropped_by_another_goroutine() {
+        on(2, || {
+            let m: &'static Mutex<()> = Box::leak(Box::new(Mutex::new(())));
+            let l: &'static RwLock<()> = Box::leak(Box::new(RwLock::new(())));
+            for _ in 0..3 {
+                let guards = (m.lock(), l.read());
+                assert_eq!(held(), 2);
+                go(move || {
+                    drop(guards);
+                    assert_eq!(held(), 0);
+                })
+                .join()
+                .unwrap();
+                assert_eq!(held(), 0);
+            }
+            let writing = l.write();
+            go(move || drop(writing)).join().unwrap();
+            assert_eq!(held(), 0);
+        });
+    }
+
+    #[test]
+    fn contended_locks_count_too() {
+        on(2, || {
+            let m: &'static Mutex<()> = Box::leak(Box::new(Mutex::new(())));
+            let all: Vec<_> = (0..8)
+                .map(|_| {
+                    go(|| {
+                        for _ in 0..200 {
+                            let _held = m.lock();
+                            assert_eq!(held(), 1);
+                            yield_now();
+                        }
+                        assert_eq!(held(), 0);
+                    })
+                })
+                .collect();
+            for g in all {
+                g.join().unwrap();
+            }
+        });
+    }
+}
