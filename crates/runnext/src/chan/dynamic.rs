@@ -116,6 +116,17 @@ impl<'a> Select<'a> {
     }
 
     /// Adds a send. Returns its index: the first operation has 0, the next 1.
+    ///
+    /// ```
+    /// use runnext::chan::{self, Select};
+    /// let (tx, rx) = chan::bounded(1);
+    /// let mut select = Select::new();
+    /// let index = select.send(&tx);
+    /// let op = select.select();
+    /// assert_eq!(op.index(), index);
+    /// op.send(&tx, "made after it was chosen").unwrap();
+    /// # drop(rx);
+    /// ```
     pub fn send<T>(&mut self, tx: &'a Sender<T>) -> usize {
         self.add(Op {
             end: ptr::from_ref(tx).cast(),
@@ -138,6 +149,15 @@ impl<'a> Select<'a> {
     }
 
     /// Takes an operation out again. The indices of the others stay as they are.
+    ///
+    /// ```
+    /// use runnext::chan::{self, Select};
+    /// let (rx, rx2) = (chan::never::<u8>(), chan::never::<u8>());
+    /// let mut select = Select::new();
+    /// let (a, b) = (select.recv(&rx), select.recv(&rx2));
+    /// select.remove(a);
+    /// assert_eq!(select.recv(&rx), b + 1);
+    /// ```
     ///
     /// # Panics
     /// If there is no operation with this index (any more).
@@ -165,6 +185,16 @@ impl<'a> Select<'a> {
 
     /// Chooses one of the operations that are ready.
     ///
+    /// ```
+    /// use runnext::chan::{self, Select, TrySelectError};
+    /// let (tx, rx) = chan::bounded(1);
+    /// let mut select = Select::new();
+    /// select.recv(&rx);
+    /// assert_eq!(select.try_select().unwrap_err(), TrySelectError);
+    /// tx.send(1).unwrap();
+    /// assert_eq!(select.try_select().unwrap().recv(&rx), Ok(1));
+    /// ```
+    ///
     /// # Errors
     /// If none is, at one moment.
     pub fn try_select(&mut self) -> Result<SelectedOperation<'a>, TrySelectError> {
@@ -172,6 +202,14 @@ impl<'a> Select<'a> {
     }
 
     /// As [`select`](Self::select), for so long at most.
+    ///
+    /// ```
+    /// use runnext::chan::{self, Select};
+    /// let rx = chan::never::<u8>();
+    /// let mut select = Select::new();
+    /// select.recv(&rx);
+    /// assert!(select.select_timeout(std::time::Duration::from_millis(1)).is_err());
+    /// ```
     ///
     /// # Errors
     /// If the time is over.

@@ -1,7 +1,6 @@
 //! The two ends of a channel: what users hold, and the blocking operations.
 
 use std::fmt;
-use std::marker::PhantomData;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*, fence};
@@ -155,10 +154,7 @@ fn ends<T>(chan: Chan<T>) -> (Sender<T>, Receiver<T>) {
         receivers: AtomicUsize::new(1),
         half: AtomicBool::new(false),
     })));
-    let sender = Sender {
-        shared,
-        owns: PhantomData,
-    };
+    let sender = Sender { shared };
     let receiver = Receiver {
         shared: Some(shared),
     };
@@ -187,9 +183,23 @@ unsafe fn leave<T>(shared: NonNull<Shared<T>>) {
 /// The sending end of a channel. Clones are ends of the same channel.
 ///
 /// The channel is closed when its last sender is dropped: receivers get what is buffered, then errors.
+///
+/// Values go to other threads, so an end does only if they may; and the two ends of a channel agree on their lifetimes.
+///
+/// ```compile_fail,E0277
+/// let (tx, _rx) = runnext::chan::bounded::<std::rc::Rc<()>>(1);
+/// std::thread::spawn(move || drop(tx));
+/// ```
+/// ```compile_fail,E0597
+/// let (tx, rx) = runnext::chan::bounded::<&'static str>(1);
+/// {
+///     let text = String::from("short-lived");
+///     tx.send(&text).unwrap();
+/// }
+/// println!("{}", rx.recv().unwrap());
+/// ```
 pub struct Sender<T> {
     shared: NonNull<Shared<T>>,
-    owns: PhantomData<T>,
 }
 
 /// The receiving end of a channel. Clones are ends of the same channel, and each value goes to one of them.
@@ -268,6 +278,13 @@ impl<T> Sender<T> {
 
     /// Sends a value, waiting for room for so long at most. `Duration::MAX` is "for ever".
     ///
+    /// ```
+    /// use runnext::chan::{self, SendTimeoutError};
+    /// let (tx, _rx) = chan::bounded(0);
+    /// let sent = tx.send_timeout(1, std::time::Duration::from_millis(1));
+    /// assert_eq!(sent, Err(SendTimeoutError::Timeout(1)));
+    /// ```
+    ///
     /// # Errors
     /// Gives the value back if the time is over, or the channel is closed.
     ///
@@ -278,6 +295,14 @@ impl<T> Sender<T> {
     }
 
     /// Sends a value, waiting for room until the deadline at most.
+    ///
+    /// ```
+    /// use runnext::{chan, time::Instant};
+    /// let (tx, rx) = chan::bounded(1);
+    /// assert!(tx.send_deadline(1, Instant::now()).is_ok()); // there is room: no need to wait
+    /// assert!(tx.send_deadline(2, Instant::now()).unwrap_err().is_timeout());
+    /// # drop(rx);
+    /// ```
     ///
     /// # Errors
     /// Gives the value back if the deadline has passed, or the channel is closed.
@@ -313,6 +338,11 @@ impl<T> Sender<T> {
     }
 
     /// Whether both are ends of the same channel.
+    ///
+    /// ```
+    /// let (tx, _rx) = runnext::chan::bounded::<()>(1);
+    /// assert!(tx.same_channel(&tx.clone()));
+    /// ```
     pub fn same_channel(&self, other: &Sender<T>) -> bool {
         self.shared == other.shared
     }
@@ -393,6 +423,13 @@ impl<T> Receiver<T> {
 
     /// Receives a value, waiting for so long at most. `Duration::MAX` is "for ever".
     ///
+    /// ```
+    /// use runnext::chan::{self, RecvTimeoutError};
+    /// let (_tx, rx) = chan::bounded::<u8>(0);
+    /// let got = rx.recv_timeout(std::time::Duration::from_millis(1));
+    /// assert_eq!(got, Err(RecvTimeoutError::Timeout));
+    /// ```
+    ///
     /// # Errors
     /// If the time is over, or the channel is empty and closed.
     ///
@@ -403,6 +440,14 @@ impl<T> Receiver<T> {
     }
 
     /// Receives a value, waiting until the deadline at most.
+    ///
+    /// ```
+    /// use runnext::{chan, time::Instant};
+    /// let (tx, rx) = chan::bounded(1);
+    /// tx.send(1).unwrap();
+    /// assert_eq!(rx.recv_deadline(Instant::now()), Ok(1)); // it is there: no need to wait
+    /// assert!(rx.recv_deadline(Instant::now()).unwrap_err().is_timeout());
+    /// ```
     ///
     /// # Errors
     /// If the deadline has passed, or the channel is empty and closed.
@@ -435,7 +480,12 @@ impl<T> Receiver<T> {
         self.chan().is_some_and(close)
     }
 
-    /// Whether both are ends of the same channel. Two receivers made by [`never`] count as that.
+    /// Whether both are ends of the same channel. Two receivers made by [`never()`] count as that.
+    ///
+    /// ```
+    /// let (_tx, rx) = runnext::chan::bounded::<()>(1);
+    /// assert!(rx.same_channel(&rx.clone()) && !rx.same_channel(&runnext::chan::never()));
+    /// ```
     pub fn same_channel(&self, other: &Receiver<T>) -> bool {
         self.shared == other.shared
     }
@@ -446,6 +496,13 @@ macro_rules! looks {
     ($end:ident, $of:ident => $chan:expr) => {
         impl<T> $end<T> {
             /// How many values are buffered. A moment's view.
+            ///
+            /// ```
+            /// let (tx, rx) = runnext::chan::bounded(2);
+            /// tx.send('a').unwrap();
+            /// assert_eq!((tx.len(), rx.len(), rx.capacity()), (1, 1, Some(2)));
+            /// assert!(!rx.is_empty() && !rx.is_full() && !rx.is_closed());
+            /// ```
             pub fn len(&self) -> usize {
                 let $of = self;
                 $chan.map_or(0, |chan| each!(chan, c => Flavor::<T>::len(c)))
@@ -497,7 +554,6 @@ impl<T> Clone for Sender<T> {
         add_end(&self.shared().senders);
         Sender {
             shared: self.shared,
-            owns: PhantomData,
         }
     }
 }

@@ -1,4 +1,46 @@
-//! Channels.
+//! Channels: how goroutines, and threads, hand values to each other; and [`select!`](crate::select), which waits for several.
+//!
+//! ```
+//! use runnext::{chan, select};
+//! use std::time::Duration;
+//!
+//! #[runnext::main]
+//! fn main() {
+//!     let (tx, rx) = chan::bounded(8);
+//!     for worker in 0..3 {
+//!         let tx = tx.clone();
+//!         runnext::go(move || tx.send(worker * 10).unwrap());
+//!     }
+//!     drop(tx); // the channel is closed when the last sender is gone
+//!     let mut sum = 0;
+//!     loop {
+//!         select! {
+//!             recv(rx) -> msg => match msg {
+//!                 Ok(n) => sum += n,
+//!                 Err(_) => break,
+//!             },
+//!             default(Duration::from_secs(10)) => panic!("a worker is stuck"),
+//!         }
+//!     }
+//!     assert_eq!(sum, 30);
+//! }
+//! ```
+//!
+//! Names and shapes are those of crossbeam-channel, the behaviour is Go's: waiters are served first come, first served, and a
+//! value for a receiver that waits is moved straight into its frame. Differences from Go: sending on a closed channel is an error and gives
+//! the value back, closing twice is allowed, and a channel is closed by itself when one of its sides is gone. A
+//! value is never lost or doubled, and dropped exactly once.
+//!
+//! | channel                  | room | `send` waits until          | `recv` waits until  |
+//! |--------------------------|------|-----------------------------|---------------------|
+//! | [`bounded(0)`](bounded)  | none | somebody receives           | somebody sends      |
+//! | [`bounded(n)`](bounded)  | n    | there is room               | there is a value    |
+//! | [`unbounded()`](unbounded)| any | never                       | there is a value    |
+//! | [`after`], [`tick`]      |      |                             | the moment comes    |
+//! | [`never()`]              |      |                             | for ever            |
+//!
+//! # Blocks
+//! What waits is the goroutine; its thread goes on with others. On a plain thread, the thread.
 
 mod arms;
 mod clock;
@@ -22,6 +64,16 @@ pub use error::{
     TrySelectError, TrySendError,
 };
 pub use iter::{IntoIter, Iter, TryIter};
+
+// Files, from the bottom: `wait` who waits and how a wait ends · `zero`, `ring`, `list`, `clock` the kinds, behind the trait
+// `Flavor` · `op` blocking operations on any kind · `ends` what users hold · `select` the machinery of a select, on cases whose
+// types are forgotten · `arms` and `macros` `select!` · `dynamic` `Select` · `iter`, `error`.
+//
+// Invariants that hold across them:
+// C1  A value is in exactly one place: the sender's frame, a buffer, the receiver's frame. It moves under the lock that guards
+//     both, by plain copy; the party that lost it never drops it.
+// C2  No lock is held while anybody is woken (`Step::Done` carries the waiter out), and no two channels are locked at once.
+// C3  User code (drops, and the allocator) runs outside of runtime calls only (R1 of `sched`).
 
 /// What `select!` expands to. Not for use by hand.
 #[doc(hidden)]
