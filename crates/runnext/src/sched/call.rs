@@ -254,14 +254,16 @@ pub(super) fn enter_slow(m: &'static M) -> bool {
         return false;
     }
     let g = current_g(m);
-    if let Some(p) = shared.take_idle_p(m.p_ptr()) {
+    let old = m.p_ptr();
+    // Before any lock: a robbed thread whose timer ticks comes here from the handler, and would wait for itself.
+    m.set_p(ptr::null());
+    if let Some(p) = shared.take_idle_p(old) {
         take_p(m, p);
         return true;
     }
     // Like any other, but on this thread: a call need not be one that may migrate.
     g.wire(m);
     g.state.set_runnable();
-    m.set_p(ptr::null());
     shared.stranded.fetch_add(1, Relaxed);
     // SAFETY: runnable, and in no queue.
     unsafe { shared.push_global(g.ptr()) };

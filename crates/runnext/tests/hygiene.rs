@@ -1,0 +1,264 @@
+//! The runtime as a guest in the process: other signals, other handlers, children.
+
+mod common;
+mod stall;
+
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{child, runtime};
+use runnext::{go, yield_now};
+use stall::{Hogs, status_line, watchdog};
+
+static SEEN: AtomicU64 = AtomicU64::new(0);
+
+extern "C" fn count(_: i32) {
+    SEEN.fetch_add(1, Relaxed);
+}
+
+fn handle(signo: i32, handler: extern "C" fn(i32), flags: i32) {
+    // SAFETY: an action made of a handler that only counts, and an empty mask.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = handler as *const () as usize;
+        action.sa_flags = flags;
+        assert_eq!(libc::sigaction(signo, &action, std::ptr::null_mut()), 0);
+    }
+}
+
+fn bit(signo: i32) -> u64 {
+    1 << (signo - 1)
+}
+
+#[test]
+fn children_inherit_neither_mask_nor_handlers() {
+    let _dog = watchdog("children");
+    for procs in [1, 2] {
+        let rt = runtime(procs);
+        rt.run(|| {
+            let hogs = Hogs::start(procs);
+            let readers: Vec<_> = (0..4)
+                .map(|_| go(|| Command::new("/bin/cat").arg("/proc/self/status").output()))
+                .collect();
+            for reader in readers {
+                let output = reader.join().unwrap().expect("cat runs");
+                assert!(output.status.success());
+                let text = String::from_utf8(output.stdout).unwrap();
+                let urg = bit(libc::SIGURG);
+                assert_eq!(status_line(&text, "SigBlk") & urg, 0, "{text}");
+                assert_eq!(status_line(&text, "SigIgn") & urg, 0, "{text}");
+                assert_eq!(status_line(&text, "SigCgt") & urg, 0, "{text}");
+                assert_eq!(status_line(&text, "SigPnd") & urg, 0, "{text}");
+            }
+            hogs.stop();
+        });
+    }
+}
+
+/// A child that computes longer than a slice would die of an inherited timer's signal, or see it.
+#[test]
+fn children_inherit_no_timers() {
+    let _dog = watchdog("no timers");
+    let rt = runtime(1);
+    rt.run(|| {
+        let hogs = Hogs::start(1);
+        let output = Command::new("/bin/sh")
+            .args([
+                "-c",
+                "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; cat /proc/$$/timers; echo end",
+            ])
+            .output()
+            .expect("sh runs");
+        hogs.stop();
+        assert!(output.status.success(), "{output:?}");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "end\n");
+    });
+}
+
+#[test]
+fn processes_come_and_go_in_goroutines() {
+    let _dog = watchdog("processes");
+    let rt = runtime(2);
+    rt.run(|| {
+        let hogs = Hogs::start(2);
+        let runs: Vec<_> = (0..8)
+            .map(|i| {
+                go(move || {
+                    (0..3).all(|k| {
+                        let text = format!("{i}-{k}");
+                        let output = Command::new("/bin/echo").arg(&text).output().expect("echo");
+                        output.stdout == format!("{text}\n").as_bytes()
+                    })
+                })
+            })
+            .collect();
+        for run in runs {
+            assert!(run.join().unwrap());
+        }
+        hogs.stop();
+    });
+}
+
+#[test]
+fn a_handler_that_was_there_before_is_passed_what_is_not_ours() {
+    let _dog = watchdog("chained");
+    child(&[], || {
+        handle(libc::SIGURG, count, libc::SA_RESTART);
+        let rt = runtime(2);
+        rt.run(|| {
+            let hogs = Hogs::start(5);
+            for _ in 0..50 {
+                yield_now(); // preemptions, none of which it may see
+            }
+            hogs.stop();
+        });
+        assert_eq!(SEEN.load(Relaxed), 0, "it saw signals of ours");
+        rt.run(|| {
+            let hogs = Hogs::start(2);
+            for sent in 1..=20 {
+                // SAFETY: to ourselves.
+                unsafe { libc::kill(libc::getpid(), libc::SIGURG) };
+                while SEEN.load(Relaxed) < sent {
+                    std::hint::spin_loop();
+                }
+            }
+            hogs.stop();
+        });
+        assert_eq!(SEEN.load(Relaxed), 20);
+    })
+    .passed();
+}
+
+/// The default action of SIGUSR1 is the end of the process: none of ours may be taken for somebody else's.
+#[test]
+fn another_signal_can_be_chosen() {
+    let _dog = watchdog("preemptsignal");
+    let signal = libc::SIGUSR1.to_string();
+    child(
+        &[("RUNNEXT_DEBUG", &format!("preemptsignal={signal}"))],
+        || {
+            handle(libc::SIGURG, count, libc::SA_RESTART);
+            for procs in [1, 2] {
+                let rt = runtime(procs);
+                rt.run(|| {
+                    let hogs = Hogs::start(procs + 2);
+                    let end = Instant::now() + Duration::from_millis(1500);
+                    while Instant::now() < end {
+                        // Calls beside computation: notes that are obeyed while the signal is on its way.
+                        for _ in 0..20 {
+                            go(|| stall::hog_for(Duration::from_micros(300)));
+                        }
+                        yield_now();
+                    }
+                    hogs.stop();
+                });
+            }
+            assert_eq!(SEEN.load(Relaxed), 0, "SIGURG was used all the same");
+        },
+    )
+    .passed();
+}
+
+#[test]
+fn a_storm_of_other_signals_disturbs_nothing() {
+    let _dog = watchdog("storm");
+    child(&[], || {
+        handle(libc::SIGPROF, count, libc::SA_RESTART);
+        let every = libc::timeval {
+            tv_sec: 0,
+            tv_usec: 1000,
+        };
+        let spec = libc::itimerval {
+            it_interval: every,
+            it_value: every,
+        };
+        // SAFETY: a live specification.
+        assert_eq!(
+            unsafe { libc::setitimer(libc::ITIMER_PROF, &spec, std::ptr::null_mut()) },
+            0
+        );
+        for procs in [1, 2] {
+            let rt = runtime(procs);
+            rt.run(|| {
+                let hogs = Hogs::start(4);
+                while hogs.started() < 4 {
+                    yield_now();
+                }
+                let sums: Vec<_> = (0..200u64)
+                    .map(|i| go(move || (0..=i).sum::<u64>()))
+                    .collect();
+                for (i, sum) in sums.into_iter().enumerate() {
+                    let i = i as u64;
+                    assert_eq!(sum.join().unwrap(), i * (i + 1) / 2);
+                }
+                runnext::blocking(|| thread::sleep(Duration::from_millis(300)));
+                hogs.stop();
+            });
+        }
+        assert!(SEEN.load(Relaxed) > 10, "{} SIGPROFs", SEEN.load(Relaxed));
+    })
+    .passed();
+}
+
+#[test]
+fn sigchld_reaches_its_handler() {
+    let _dog = watchdog("SIGCHLD");
+    child(&[], || {
+        handle(libc::SIGCHLD, count, libc::SA_RESTART);
+        let rt = runtime(2);
+        rt.run(|| {
+            let hogs = Hogs::start(2);
+            for _ in 0..5 {
+                let before = SEEN.load(Relaxed);
+                assert!(
+                    Command::new("/bin/true")
+                        .status()
+                        .expect("true runs")
+                        .success()
+                );
+                while SEEN.load(Relaxed) == before {
+                    yield_now();
+                }
+            }
+            hogs.stop();
+        });
+    })
+    .passed();
+}
+
+/// A program that blocks SIGURG before it starts the runtime is preempted all the same, and keeps its mask.
+#[test]
+fn a_blocked_signal_is_unblocked_on_the_runtimes_threads_only() {
+    let _dog = watchdog("blocked SIGURG");
+    child(&[], || {
+        // SAFETY: a set that is initialised before it is used.
+        let blocked = |how| unsafe {
+            let mut set: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&mut set);
+            libc::sigaddset(&mut set, libc::SIGURG);
+            let mut old: libc::sigset_t = std::mem::zeroed();
+            let set = if how == libc::SIG_BLOCK {
+                &raw const set
+            } else {
+                std::ptr::null()
+            };
+            libc::pthread_sigmask(how, set, &mut old);
+            libc::sigismember(&old, libc::SIGURG) == 1
+        };
+        assert!(!blocked(libc::SIG_BLOCK));
+        let rt = runtime(1);
+        let stop = AtomicBool::new(false);
+        rt.run(|| {
+            runnext::scope(|s| {
+                s.go(|| stall::hog(&stop));
+                yield_now();
+                stop.store(true, Relaxed);
+            });
+        });
+        drop(rt);
+        assert!(blocked(libc::SIG_SETMASK), "the caller's mask was changed");
+    })
+    .passed();
+}
