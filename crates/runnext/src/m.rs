@@ -244,6 +244,18 @@ impl M {
                 .is_ok()
     }
 
+    /// A thread without a P begins to wait for one: ROBBED or OUT → NOP. False: it is in another state by now, or the runtime
+    /// has stopped.
+    pub(crate) fn stop_robbed(&self) -> bool {
+        let word = self.word.load(Relaxed);
+        word & STATE >= ROBBED
+            && !self.shared().stopped.load(Relaxed)
+            && self
+                .word
+                .compare_exchange(word, word & !STATE | NOP, Relaxed, Relaxed)
+                .is_ok()
+    }
+
     /// The runtime has stopped: the thread runs user code, as nobody's, to its next call.
     pub(crate) fn set_robbed(&self) {
         self.word

@@ -244,19 +244,23 @@ fn must_stay(m: &M, g: &G) -> bool {
 /// any idle one, or its turn in the queue. False: the runtime has stopped, and there will be none.
 #[cold]
 pub(super) fn enter_slow(m: &'static M) -> bool {
-    if m.state() < m::ROBBED {
-        fatal(format_args!(
-            "user code called the runtime from inside the runtime"
-        ));
-    }
     let shared = m.shared();
-    if shared.stopped.load(Relaxed) {
-        return false;
+    // Before any lock: a robbed thread whose timer ticks comes here from the handler, and would wait for itself.
+    while !m.stop_robbed() {
+        if m.try_enter() {
+            return true; // the handler was here before us, and got a P
+        }
+        if m.state() < m::ROBBED {
+            fatal(format_args!(
+                "user code called the runtime from inside the runtime"
+            ));
+        }
+        if shared.stopped.load(Relaxed) {
+            return false;
+        }
     }
     let g = current_g(m);
     let old = m.p_ptr();
-    // Before any lock: a robbed thread whose timer ticks comes here from the handler, and would wait for itself.
-    m.set_p(ptr::null());
     if let Some(p) = shared.take_idle_p(old) {
         take_p(m, p);
         return true;
