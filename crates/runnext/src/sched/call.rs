@@ -156,21 +156,48 @@ impl Call {
     #[inline]
     fn ready(&self, g: &G) {
         if g.wake() {
-            self.enqueue(g);
+            self.enqueue_woken(g);
         }
     }
 
-    /// Queues a runnable goroutine: in `runnext` if this thread runs the same runtime, else globally.
+    /// Queues a goroutine that was just made: in `runnext` if this thread runs the same runtime, else globally.
     #[inline]
-    pub(crate) fn enqueue(&self, g: &G) {
+    pub(super) fn enqueue(&self, g: &G) {
         // SAFETY: g is runnable, so its runtime is alive.
         let shared = unsafe { super::shared_of(g) };
-        match self.m {
-            Some(m) if ptr::eq(m.shared, shared) => shared.put_local(m.p(), g),
-            // SAFETY: runnable, and in no queue: we made it so.
-            _ => unsafe { shared.push_global(g.ptr()) },
+        match self.local(shared) {
+            Some(p) => {
+                shared.put_local(p, g);
+                shared.wake_another();
+            }
+            None => shared.put_global(g),
         }
-        shared.wake_one();
+    }
+
+    /// Queues a goroutine that was woken. Unlike a new one it does not always get another P woken for it: two that wake each
+    /// other in turn would be torn apart.
+    #[inline]
+    fn enqueue_woken(&self, g: &G) {
+        // SAFETY: g is runnable, so its runtime is alive.
+        let shared = unsafe { super::shared_of(g) };
+        match self.local(shared) {
+            Some(p) if p.keeps_its_own() => {
+                shared.put_local(p, g);
+                // Should its waker not block, the monitor wakes another P for it.
+                shared.monitor.work_waits(false);
+            }
+            Some(p) => {
+                shared.put_local(p, g);
+                shared.wake_another();
+            }
+            None => shared.put_global(g),
+        }
+    }
+
+    /// The P of this thread, if it is one of `shared`'s.
+    #[inline]
+    fn local(&self, shared: &Shared) -> Option<&'static P> {
+        self.m.filter(|m| ptr::eq(m.shared, shared)).map(|m| m.p())
     }
 }
 
@@ -187,6 +214,13 @@ impl Drop for Call {
 }
 
 impl Shared {
+    /// A goroutine made runnable by somebody without a P.
+    fn put_global(&self, g: &G) {
+        // SAFETY: runnable, and in no queue: the caller made it so.
+        unsafe { self.push_global(g.ptr()) };
+        self.wake_one();
+    }
+
     /// A goroutine made runnable by `p`'s owner.
     #[inline]
     pub(super) fn put_local(&self, p: &P, g: &G) {

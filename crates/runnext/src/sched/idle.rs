@@ -131,6 +131,17 @@ impl Shared {
         }
     }
 
+    /// As [`wake_one`](Self::wake_one), by the owner of a P, who queued the work there.
+    #[inline]
+    pub(super) fn wake_another(&self) {
+        if self.procs() > 1 {
+            self.wake_one();
+        } else {
+            // The only P is not idle. No fence: should the monitor be about to sleep, it does not for long (`monitor`).
+            self.monitor.work_waits(false);
+        }
+    }
+
     #[cold]
     fn wake_one_slow(&self) {
         if self

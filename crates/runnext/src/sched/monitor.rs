@@ -19,10 +19,12 @@
 //! |--------|------------------------------------------|-----------------------------------------------------------|
 //! | AWAKE  | not, or for less than a look may wait    | nobody                                                    |
 //! | SHORT  | up to [`STEADY_NS`]: goroutines wait     | who makes a light goroutine runnable and finds no idle P  |
-//! | DEEP   | until poked: none wait                  | who makes any goroutine runnable and finds no idle P      |
+//! | DEEP   | none wait: 10 ms, or if no P is in use   | who makes any goroutine runnable and finds no idle P, or  |
+//! |        | until poked                              | does not wake one                                         |
 //!
 //! Who wakes it if work is queued just as it goes to sleep? It publishes `nap`, then a full fence, then looks at the queues once
-//! more; who queues work puts a full fence before it reads `nap` (`Shared::wake_one`).
+//! more; who queues work puts a full fence before it reads `nap` (`Shared::wake_one`). Two shortcuts do without the fence
+//! (`wake_another`, `Call::enqueue_woken`): they own a P, and then the monitor does not sleep for longer than [`LONG_NS`].
 //!
 //! # Context
 //! Never allocates, prints, or makes a thread (I1): the `threads` module has another thread for that. Takes the idle lock,
@@ -52,6 +54,8 @@ use crate::p::P;
 const FAST_NS: u64 = 100_000;
 /// Between two looks while goroutines wait and all is well.
 const STEADY_NS: u64 = 1_000_000;
+/// The longest sleep while a P is in use.
+const LONG_NS: u64 = 10_000_000;
 /// Between two looks at the timers of busy Ps.
 const TIMERS_EVERY_NS: u64 = 50_000;
 /// How long everything rests before it is looked at as a deadlock.
@@ -196,6 +200,7 @@ struct Look {
     /// Whose word it is: threads that take turns on a P often reach the same number.
     m: u32,
     word: u64,
+    tick: u32,
     slice: u32,
     /// When it first saw that slice.
     since: u64,
@@ -208,6 +213,7 @@ impl Look {
     const NONE: Look = Look {
         m: u32::MAX,
         word: 0,
+        tick: 0,
         slice: 0,
         since: 0,
         at: 0,
@@ -254,8 +260,11 @@ impl Keeper {
             monitor.until.store(wake_at, Relaxed);
             monitor.nap.store(nap, Relaxed);
             fence(SeqCst); // pairs with the fences in `wake_one` and `timers::arm`
+            let idle = shared.idle_ps.load(Relaxed);
             let missed = nap == DEEP && shared.any_work() || self.next_timer(now) < wake_at;
-            if !missed {
+            // For ever only while no P is in use.
+            let awake = wake_at == u64::MAX && idle < shared.procs();
+            if !awake && !missed {
                 futex::wait_until(&monitor.word, seen, wake_at);
             }
             monitor.nap.store(AWAKE, Relaxed);
@@ -279,14 +288,18 @@ impl Keeper {
         if !due && !shared.any_work() {
             self.quiet += 1;
             if !surplus && (self.quiet > QUIET_LOOKS || idle == shared.procs()) {
-                return (DEEP, self.consider_deadlock(now));
+                let long = if idle == shared.procs() {
+                    u64::MAX
+                } else {
+                    now + LONG_NS
+                };
+                return (DEEP, long.min(self.consider_deadlock(now)));
             }
             return (SHORT, now + STEADY_NS);
         }
         self.quiet = 0;
         if idle > 0 {
-            // Somebody should be on its way. If not, a wake-up is missing, and this is it.
-            shared.wake_one();
+            self.spread_work(now);
             return (SHORT, now + STEADY_NS);
         }
         let mut suspicious = false;
@@ -346,6 +359,31 @@ impl Keeper {
         in_use
     }
 
+    /// Goroutines wait while a P is idle. Somebody is on its way, or their P was expected to run them itself, and does not.
+    fn spread_work(&mut self, now: u64) {
+        let shared = Arc::clone(&self.shared);
+        let mut stuck = shared.has_global();
+        for p in shared.all_ps().filter(|p| p.has_work()) {
+            if self.looks.len() <= p.id {
+                self.looks.resize(p.id + 1, Look::NONE);
+            }
+            let look = &mut self.looks[p.id];
+            let tick = p.tick.load(Relaxed);
+            if look.tick == tick && now >= look.at + STEADY_NS / 2 {
+                p.streak.store(0, Relaxed);
+                stuck = true;
+            }
+            *look = Look {
+                tick,
+                at: now,
+                ..Look::NONE
+            };
+        }
+        if stuck {
+            shared.wake_one();
+        }
+    }
+
     /// One look at one P. True: look again soon.
     fn look_at(&mut self, p: &P, light: &mut bool, now: u64) -> bool {
         // SAFETY: I2.
@@ -358,6 +396,7 @@ impl Keeper {
         let mut look = Look {
             m: m.id,
             word,
+            tick: p.tick.load(Relaxed),
             slice,
             at: now,
             asked: last.asked,

@@ -211,6 +211,7 @@ fn steal(shared: &Shared, p: &P) -> Found {
                     hint::spin_loop();
                 }
                 if let Some(g) = victim.runq.steal_next() {
+                    victim.streak.store(0, Relaxed);
                     return Some(g);
                 }
             }
