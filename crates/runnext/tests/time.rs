@@ -349,16 +349,40 @@ fn a_function_is_set_from_outside() {
 
 #[test]
 fn a_function_beside_a_hog() {
-    // GO-SPEC 20.6. The hog never gives way by itself, and there is another P to run the function on.
-    runtime(2).run(|| {
-        let ran = Arc::new(AtomicBool::new(false));
-        let timer = {
-            let ran = ran.clone();
-            time::after_func(US, move || ran.store(true, SeqCst))
+    // The hog never gives way by itself. There is another P to run the function on; or there is none, and it is preempted.
+    for procs in [2, 1] {
+        runtime(procs).run(|| {
+            let ran = Arc::new(AtomicBool::new(false));
+            let timer = {
+                let ran = ran.clone();
+                time::after_func(US, move || ran.store(true, SeqCst))
+            };
+            while !ran.load(SeqCst) {
+                std::hint::spin_loop();
+            }
+            assert!(!timer.stop());
+        });
+    }
+}
+
+#[test]
+fn a_function_beside_two_that_talk() {
+    // GO-SPEC 20.6: one P, a producer and a consumer that are never idle.
+    runtime(1).run(|| {
+        let done = Arc::new(AtomicBool::new(false));
+        let (tx, rx) = chan::bounded(0);
+        let producer = {
+            let done = done.clone();
+            go(move || {
+                while !done.load(SeqCst) {
+                    tx.send(()).unwrap();
+                }
+            })
         };
-        while !ran.load(SeqCst) {
-            std::hint::spin_loop();
-        }
+        let consumer = go(move || rx.iter().count());
+        let timer = time::after_func(US, move || done.store(true, SeqCst));
+        producer.join().unwrap();
+        consumer.join().unwrap();
         assert!(!timer.stop());
     });
 }

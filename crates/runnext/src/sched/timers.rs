@@ -264,7 +264,7 @@ impl Timers {
         batch
     }
 
-    /// The runtime is gone: nothing fires any more.
+    /// The runtime is gone: nothing fires any more. The lock has nobody to keep out; functions are dropped under it.
     pub(super) fn give_up(&self) {
         for (_, sleeper) in self.heap.lock().iter() {
             if let What::Start(cell, turn) = sleeper.what() {
@@ -342,8 +342,8 @@ impl Shared {
     /// Not more at once than `p`'s queue takes without spilling to the global one, where they would stand behind
     /// everybody: who is due and stays in the heap keeps its place, and can still be had by thieves. If the queue is full
     /// of others all the time, they get every other dispatch.
-    /// The first may use `runnext`, as after any wake-up, unless some of an earlier burst still wait in the queue: it would
-    /// overtake them (I3).
+    /// The first goes before others that wait here, by `runnext`, as after any wake-up; unless some of them are of an earlier
+    /// burst (I3).
     fn run_due_on(&self, p: &P, timers: &Timers, now: u64) -> bool {
         if timers.next() > now {
             return false;
@@ -362,7 +362,7 @@ impl Shared {
             if let Some(g) = fire(sleeper, self, p) {
                 // SAFETY: runnable, so alive.
                 let g = unsafe { g.as_ref() };
-                if woken == 0 && !in_burst {
+                if woken == 0 && others && !in_burst {
                     self.put_local(p, g);
                 } else {
                     self.put_tail(p, g);
