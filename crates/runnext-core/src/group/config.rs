@@ -134,6 +134,12 @@ impl Rate {
         Rate(fixed.max((1 << RATE_BITS) / 100))
     }
 
+    /// What flows in during `ns`, up to eight seconds.
+    #[inline]
+    pub fn during(self, ns: u64) -> u64 {
+        (ns.min(1 << 33) * self.0) >> RATE_BITS
+    }
+
     /// In units of 2⁻²⁰ cores.
     #[inline]
     pub(crate) fn raw(self) -> u64 {

@@ -25,6 +25,7 @@
 use super::config::{MS, Priority};
 use super::ledger::{Grant, Ledger};
 use super::preempt::Key;
+use super::shared::Paid;
 use super::vtime;
 use super::{GroupId, ROOT};
 
@@ -102,8 +103,7 @@ struct Residency {
     id: GroupId,
     start: u64,
     grant: Grant,
-    /// vtime paid in advance.
-    step: u64,
+    paid: Paid,
 }
 
 /// One P's groups. See the [module](self).
@@ -229,7 +229,7 @@ impl<Q> Lanes<Q> {
             }
         }
         if entity.len > 2 * entity.told {
-            tell(ledger, id, entity);
+            tell(ledger, id, entity, entity.len);
         }
     }
 
@@ -253,7 +253,7 @@ impl<Q> Lanes<Q> {
         let resident = self.current.is_some_and(|r| r.id == id);
         let entity = &mut self.entities[id.index()];
         if entity.present && entity.len == 0 && !resident {
-            tell(ledger, id, entity);
+            tell(ledger, id, entity, entity.len);
             entity.present = false; // I2
             ledger.vanish(id, self.p, now);
         }
@@ -266,7 +266,7 @@ impl<Q> Lanes<Q> {
         if ready && !root.present {
             root.present = true;
             root.since = now;
-            tell(ledger, ROOT, root);
+            tell(ledger, ROOT, root, 1);
             ledger.appear(ROOT, self.p, now);
         } else if !ready {
             self.rest(ledger, ROOT, now);
@@ -287,13 +287,13 @@ impl<Q> Lanes<Q> {
         self.see_root(ledger, root, now);
         let mut steal = steal;
         loop {
-            let seen = self.scan(ledger, now);
+            let seen = self.scan(ledger, now, root);
             if steal && let Some(id) = self.guide(ledger, &seen, now) {
                 return Pick::Steal(id);
             }
             steal = false;
             let (chosen, floor) = match (seen.fair, seen.low) {
-                (None, None) => return Pick::Wait(earlier(seen.until, ledger.next_resume())),
+                (None, None) => return Pick::Wait(earlier(seen.until, ledger.next_resume(now))),
                 (Some(fair), None) => (fair, 0),
                 (None, Some(low)) => (low, 0),
                 (Some(fair), Some(low)) => match ledger.take_floor() {
@@ -308,10 +308,9 @@ impl<Q> Lanes<Q> {
         }
     }
 
-    /// Looks at every entity once.
-    fn scan(&self, ledger: &Ledger, now: u64) -> Seen {
+    /// Looks at every entity once; at the root lane if `root`.
+    fn scan(&self, ledger: &Ledger, now: u64, root: bool) -> Seen {
         let mut seen = Seen::default();
-        let root = self.entities[0].len != 0;
         let root = root.then_some(ROOT);
         for id in self.groups().iter().copied().chain(root) {
             let group = ledger.group(id);
@@ -386,16 +385,20 @@ impl<Q> Lanes<Q> {
 
     fn start(&mut self, ledger: &Ledger, id: GroupId, grant: Grant, now: u64) -> Pick {
         let group = ledger.group(id);
-        let (from, step) = ledger.enter(id, grant.ns);
-        let word = group.word();
-        tell(ledger, id, &mut self.entities[id.index()]);
+        let paid = ledger.enter(id, grant.ns);
+        let word = paid.word;
+        // One of them is about to leave the queue and run.
+        let entity = &mut self.entities[id.index()];
+        tell(ledger, id, entity, entity.len - 1);
         self.current = Some(Residency {
             id,
             start: now,
             grant,
-            step,
+            paid,
         });
-        let deadline = from.wrapping_add(vtime::vtime(group.slice(), word.weight()));
+        let deadline = paid
+            .from
+            .wrapping_add(vtime::vtime(group.slice(), word.weight()));
         Pick::Run {
             group: id,
             until: now + grant.ns,
@@ -411,9 +414,9 @@ impl<Q> Lanes<Q> {
         let group = ledger.group(r.id);
         let entity = &mut self.entities[r.id.index()];
         entity.since = now;
-        tell(ledger, r.id, entity);
+        tell(ledger, r.id, entity, entity.len);
         let wide = ledger.is_wide(group, now);
-        ledger.settle(r.id, r.grant, r.step, used, now);
+        ledger.settle(r.id, r.grant, r.paid, used, now);
         let ended = Ended {
             group: r.id,
             used,
@@ -438,9 +441,9 @@ impl<Q> Lanes<Q> {
         if let Some(id) = want {
             return (self.queued(id) != 0).then(|| half(id));
         }
-        let seen = self.scan(ledger, now);
-        let best = [seen.fair, seen.low].into_iter().flatten();
-        best.map(|c| c.id).find(|&id| id != ROOT).map(half)
+        // The root lane has thieves of its own.
+        let seen = self.scan(ledger, now, false);
+        seen.fair.or(seen.low).map(|best| half(best.id))
     }
 }
 
@@ -454,9 +457,9 @@ fn earlier(a: Option<u64>, b: Option<u64>) -> Option<u64> {
 
 /// Tells the shared record how many are queued here.
 #[inline]
-fn tell<Q>(ledger: &Ledger, id: GroupId, entity: &mut Entity<Q>) {
-    ledger.group(id).publish(entity.told, entity.len);
-    entity.told = entity.len;
+fn tell<Q>(ledger: &Ledger, id: GroupId, entity: &mut Entity<Q>, len: u32) {
+    ledger.group(id).publish(entity.told, len);
+    entity.told = len;
 }
 
 /// Whether an entity waited longer for a residency here than its weight explains.

@@ -6,7 +6,7 @@
 //! already, and keep the place).
 //!
 //! # The floor
-//! Low groups earn 1/20 of all CPU time that is used while they want some, and pay for what they use. Their balance never
+//! Low groups earn 1/19 of all CPU time that is used while they want some, and pay for what they use. Their balance never
 //! goes below zero, so what they get in other groups' pauses costs them nothing, and never above [`FLOOR_CAP`] per P. As soon as it
 //! covers [`FLOOR_GRANT`], the next P that has a Low group queued runs it first.
 //!
@@ -19,7 +19,7 @@ use std::sync::OnceLock;
 use super::bucket::{BORROW, Bucket};
 use super::config::{self, GroupConfig, MS, Priority, Quota, Rate, Refused};
 use super::preempt::{Key, MARGIN, Wake};
-use super::shared::{Group, NONE, TICK, Word};
+use super::shared::{Group, NONE, Paid, TICK, Word};
 use super::{Clocks, GroupId, MAX_PROCS, ROOT, Usage, vtime};
 use crate::shim::{AtomicU32, AtomicU64, CachePadded, Ordering::Relaxed};
 
@@ -30,8 +30,9 @@ const CHUNKS: usize = 14;
 pub const FLOOR_GRANT: u64 = MS / 2;
 /// The most that Low groups save up per P, in ns.
 pub const FLOOR_CAP: u64 = 10 * MS;
-/// One part in this many is the floor: [`config::FLOOR`].
-const FLOOR_PART: u64 = 20;
+/// One part in this many is what Low groups earn: a little more than [`config::FLOOR`], so that what is rounded off and what is only
+/// due, not used, leaves them above it.
+const FLOOR_PART: u64 = 19;
 
 /// All groups. See the [module](self).
 #[derive(Debug)]
@@ -40,6 +41,8 @@ pub struct Ledger {
     /// Places ever used.
     top: AtomicU32,
     procs: AtomicU32,
+    /// The longest slice of all groups there ever were, in ns.
+    longest: AtomicU64,
     /// Groups, other than [`ROOT`], present on some P.
     active: CachePadded<AtomicU32>,
     clocks: Clocks,
@@ -68,6 +71,7 @@ impl Ledger {
             chunks: [const { OnceLock::new() }; CHUNKS],
             top: AtomicU32::new(0),
             procs: AtomicU32::new(1),
+            longest: AtomicU64::new(0),
             active: CachePadded::new(AtomicU32::new(0)),
             clocks: Clocks::default(),
             floor: CachePadded::new(AtomicU64::new(0)),
@@ -144,7 +148,9 @@ impl Ledger {
             return Err(Refused::TooMany);
         };
         let group = self.group(id);
-        group.reset(config::slice(config.slice), config.governed, parent, now);
+        let slice = config::slice(config.slice);
+        self.longest.fetch_max(slice, Relaxed);
+        group.reset(slice, config.governed, parent, now);
         group.set_quota(&self.clocks, config.quota, self.procs(), now);
         Ok(id)
     }
@@ -214,10 +220,12 @@ impl Ledger {
 
     /// Changes the longest residency; clamped.
     pub fn set_slice(&self, id: GroupId, slice: u64) {
-        self.group(id).set_slice(config::slice(slice));
+        let slice = config::slice(slice);
+        self.longest.fetch_max(slice, Relaxed);
+        self.group(id).set_slice(slice);
     }
 
-    /// Changes the quota, or removes it.
+    /// Changes the quota, or removes it. The Ps that hold the group should be told if they are idle, as after [`release`](Ledger::release).
     pub fn set_quota(&self, id: GroupId, quota: Option<Quota>, now: u64) {
         let group = self.group(id);
         group.set_quota(&self.clocks, quota, self.procs(), now);
@@ -289,14 +297,14 @@ impl Ledger {
         full(group) || self.parent_of(group).is_some_and(full)
     }
 
-    /// A residency of the group begins, of `ns`: the vtime it starts from, and what was added to it.
-    pub(super) fn enter(&self, id: GroupId, ns: u64) -> (u64, u64) {
+    /// A residency of the group begins, of `ns`.
+    pub(super) fn enter(&self, id: GroupId, ns: u64) -> Paid {
         let group = self.group(id);
         if let Some(parent) = self.parent_of(group) {
             parent.runs(1);
         }
         group.runs(1);
-        group.precharge(&self.clocks, ns)
+        group.pay(&self.clocks, ns)
     }
 
     /// What a P may use of a group that it picked. Or, nothing now: the group is out of the competition until then.
@@ -363,7 +371,7 @@ impl Ledger {
     }
 
     /// The residency is over: buckets and floor are settled by what was really used.
-    pub(super) fn settle(&self, id: GroupId, grant: Grant, step: u64, used: u64, now: u64) {
+    pub(super) fn settle(&self, id: GroupId, grant: Grant, paid: Paid, used: u64, now: u64) {
         let group = self.group(id);
         self.each_bucket(group, |bucket| match used.checked_sub(grant.borrowed) {
             Some(more) => bucket.take(now, more),
@@ -374,7 +382,13 @@ impl Ledger {
         if let Some(parent) = self.parent_of(group) {
             parent.runs(-1);
         }
-        group.settle(&self.clocks, step, used, self.procs());
+        group.settle(
+            &self.clocks,
+            paid,
+            used,
+            self.procs(),
+            self.longest.load(Relaxed),
+        );
         if low {
             self.low.take(now, used);
         }
@@ -461,12 +475,13 @@ impl Ledger {
         best.map(|(_, id)| id)
     }
 
-    /// When the first of the throttled groups that have something queued may go on. For a P that is about to sleep.
-    pub fn next_resume(&self) -> Option<u64> {
+    /// When, after `now`, the first of the throttled groups that have something queued may go on. For a P that is about to sleep.
+    pub fn next_resume(&self, now: u64) -> Option<u64> {
         (0..self.top.load(Relaxed))
             .map(|index| self.group(GroupId(index)))
             .filter(|group| group.queued() != 0 && group.word().is_throttled())
             .map(|group| group.until())
+            .filter(|&until| until > now)
             .min()
     }
 

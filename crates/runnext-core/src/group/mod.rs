@@ -29,7 +29,7 @@
 //! # Invariants
 //! I1  Work conservation: a P is told to wait only if nothing runnable is queued on it but what is throttled, held or at its parallelism;
 //!     and, before that, told which group to steal if one has work elsewhere.
-//! I2  |lag| ≤ P · (slice + gap + tick) for every group that can use its share, gap being the longest time between two checkpoints.
+//! I2  |lag| ≤ P · (longest slice + gap + tick) for every group that can use its share, gap being the longest time between two checkpoints.
 //! I3  In every window τ a group with quota r uses at most r·τ + capacity + P · tick.
 //! I4  A queued goroutine of an unthrottled group waits at most [`lanes::PATIENCE`] + 2 · slice · W/w for the next residency of its
 //!     group *on its P*, even if the group gets its share elsewhere.
@@ -57,6 +57,8 @@ pub mod lanes;
 pub mod ledger;
 pub mod preempt;
 pub mod shared;
+#[cfg(all(test, not(loom)))]
+mod tables;
 pub mod vtime;
 
 pub use config::{CpuLimit, GroupConfig, Priority, Quota, Rate, Refused};
@@ -64,7 +66,7 @@ pub use feedback::Feedback;
 pub use governor::{Governor, Verdict};
 pub use lanes::{Ended, Lanes, Pick, Storage};
 pub use ledger::Ledger;
-pub use preempt::{Key, Wake, may_run_next, should_preempt};
+pub use preempt::{Key, Wake, may_run_next, preempt_after, should_preempt};
 pub use shared::Group;
 
 use crate::shim::CachePadded;
@@ -81,6 +83,12 @@ pub struct GroupId(pub(crate) u32);
 pub const ROOT: GroupId = GroupId(0);
 
 impl GroupId {
+    /// The group at a place below [`Ledger::places`].
+    #[inline]
+    pub fn from_index(index: usize) -> GroupId {
+        GroupId(index as u32)
+    }
+
     /// As an index.
     #[inline]
     pub fn index(self) -> usize {

@@ -73,6 +73,12 @@ impl Key {
         self.0 & !CLASS
     }
 
+    /// Of a High or Normal group.
+    #[inline]
+    pub fn is_fair(self) -> bool {
+        self.class() < FLOOR
+    }
+
     /// Whether this is less entitled than `other`: a later class, or a later deadline in the same.
     #[inline]
     pub fn is_worse(self, other: Key) -> bool {
@@ -94,32 +100,34 @@ pub struct Wake {
     pub margin: u64,
 }
 
+/// How long what runs must have run, in ns, before what woke may take its P. None: it may not.
+#[inline]
+pub fn preempt_after(woken: Wake, running: Key) -> Option<u64> {
+    let (new, old) = (woken.key.class(), running.class());
+    if old == IDLE {
+        return Some(0);
+    }
+    if !woken.eligible || new > old {
+        return None;
+    }
+    if new < FLOOR && old >= FLOOR {
+        // The two live by different clocks: their deadlines do not compare.
+        return Some(if old == LEFTOVER { 0 } else { MIN_RUN });
+    }
+    let lead = running.deadline().wrapping_sub(woken.key.deadline()) as i64;
+    let wins = new == HIGH && old == NORMAL || lead > woken.margin as i64;
+    wins.then_some(MIN_RUN)
+}
+
 /// Whether what woke should take the P of what runs there and has run for `ran_ns`.
 #[inline]
 pub fn should_preempt(woken: Wake, running: Key, ran_ns: u64) -> bool {
-    if running.class() == IDLE {
-        return true;
-    }
-    if !woken.eligible {
-        return false;
-    }
-    let (new, old) = (woken.key.class(), running.class());
-    if old == LEFTOVER && new < FLOOR {
-        return true;
-    }
-    if ran_ns < MIN_RUN || new > old {
-        return false;
-    }
-    let lead = running.deadline().wrapping_sub(woken.key.deadline()) as i64;
-    // The floor and the others live by different clocks: their deadlines do not compare.
-    new == HIGH && old != HIGH
-        || new < FLOOR && old == FLOOR
-        || lead > woken.margin as i64 && (new < FLOOR) == (old < FLOOR)
+    preempt_after(woken, running).is_some_and(|least| ran_ns >= least)
 }
 
 /// Whether what woke may go into `runnext` and continue the running residency's time: always in its own group, otherwise if it is
 /// more entitled than what runs.
 #[inline]
 pub fn may_run_next(woken: Wake, running: Key, same_group: bool) -> bool {
-    same_group || should_preempt(woken, running, u64::MAX)
+    same_group || preempt_after(woken, running).is_some()
 }

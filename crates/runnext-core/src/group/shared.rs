@@ -30,13 +30,16 @@
 //! # Invariants
 //! I1  An active group's weight is in exactly one clock, and only an active group's.
 //! I2  A step of an active group's vtime moves its clock too, so lags add up to nothing (but for races: see `vtime`).
-//! I3  After each residency −n·(slice + tick) ≤ lag ≤ n·slice, n = min(Ps, goroutines): one that cannot use its weight banks
-//!     no credit, and one that overran pays for what it overran.
+//! I3  After each residency |lag| ≤ n · (longest slice + tick), n = min(Ps, goroutines). It is the longest slice of all groups, not its
+//!     own: that is how long others may keep it from a P, and what it is owed for that must not be lost, or a short slice would
+//!     cost share.
+//! I4  What a group is owed beyond n · slice melts, and does not grow, while all it has runs: one that cannot use its weight, having too few
+//!     goroutines for it, banks no credit.
 //!
 //! # Context
 //! No locks, no allocation. Any P, any time. Tests: `tables.rs`, `tests/groups`.
 
-use super::bucket::Bucket;
+use super::bucket::{BORROW, Bucket};
 use super::config::{MS, Priority, Quota};
 use super::vtime::{self, Clock, FORGET};
 use super::{Clocks, MAX_PROCS, Usage};
@@ -46,8 +49,17 @@ use crate::shim::{AtomicU32, AtomicU64, Ordering::Relaxed};
 pub const MELT: u64 = 10 * MS;
 /// How late a goroutine that never checkpoints is stopped at worst, in ns.
 pub const TICK: u64 = 10 * MS;
+/// One part in this many of what a group uses while all it has runs is taken off what it is owed: it is evidently not kept from
+/// using it.
+const IDLE_MELT: u64 = 16;
 /// How often a High group's weight counts.
 pub const HIGH_FACTOR: u32 = 4;
+
+/// What the bucket of a quota holds, in ns: the burst, or a borrow for every P, and what flows in during one tick. The latter so that
+/// waiting for a P, or for running code to be stopped, loses nothing.
+pub fn quota_capacity(quota: Quota, procs: u32) -> u64 {
+    quota.burst.max(u64::from(procs) * BORROW) + quota.rate.during(TICK)
+}
 
 /// No parent.
 pub(super) const NONE: u32 = u32::MAX;
@@ -127,6 +139,19 @@ impl Word {
         };
         Word(self.0 & !(3 << 16) | bits << 16)
     }
+}
+
+/// What a residency paid in advance.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Paid {
+    /// The group's word at that time.
+    pub(super) word: Word,
+    /// The vtime it started from.
+    pub(super) from: u64,
+    /// What was added to it.
+    step: u64,
+    /// What it was owed, if this was the last of it that waited.
+    owed: Option<i64>,
 }
 
 /// One group. See the [module](self).
@@ -298,7 +323,7 @@ impl Group {
     }
 
     fn join(&self, clock: &Clock, w: u32, now: u64) {
-        let (v, clocked) = (self.v(), clock.now());
+        let (v, clocked) = (self.v(), clock.settled());
         let slept = now.saturating_sub(self.slept.load(Relaxed));
         let debt = vtime::service(clocked, v, w);
         let place = if slept < FORGET && debt > 0 {
@@ -315,7 +340,7 @@ impl Group {
 
     fn leave(&self, clock: &Clock, w: u32, now: u64) {
         let v = self.v();
-        let lag = vtime::service(v, clock.now(), w);
+        let lag = vtime::service(v, clock.settled(), w);
         let credit = lag.clamp(0, self.slice() as i64);
         self.credit.store(credit as u64, Relaxed);
         self.slept.store(now, Relaxed);
@@ -372,7 +397,7 @@ impl Group {
         match quota {
             Some(quota) => {
                 let users = procs.min(quota.rate.parallelism() + 1);
-                let capacity = quota.burst.max(u64::from(procs) * MS);
+                let capacity = quota_capacity(quota, procs);
                 let debt = u64::from(users) * TICK;
                 self.bucket.limit(quota.rate, capacity, debt, now);
             }
@@ -432,24 +457,45 @@ impl Group {
     }
 
     /// A P begins to run it, and pays for the whole residency: until it ends nobody else takes the group for as much behind as it
-    /// was. Returns the vtime it started from and the step.
-    pub(super) fn precharge(&self, clocks: &Clocks, ns: u64) -> (u64, u64) {
+    /// was.
+    pub(super) fn pay(&self, clocks: &Clocks, ns: u64) -> Paid {
         let word = self.word();
         let step = vtime::vtime(ns, word.weight());
         let from = self.v.fetch_add(step, Relaxed);
+        let clock = clocks.of(word.priority());
+        let owed = vtime::service(from, clock.now(), word.weight());
+        clock.paid(word.weight(), step, true);
         self.moved(clocks, word, step as i64);
-        (from, step)
+        Paid {
+            word,
+            from,
+            step,
+            owed: (self.queued() <= 1).then_some(owed),
+        }
     }
 
-    /// The residency is over and took `used` ns, of which `step` is paid.
-    pub(super) fn settle(&self, clocks: &Clocks, step: u64, used: u64, procs: u32) {
+    /// The residency is over and took `used` ns.
+    pub(super) fn settle(&self, clocks: &Clocks, paid: Paid, used: u64, procs: u32, longest: u64) {
+        let then = paid.word;
+        clocks
+            .of(then.priority())
+            .paid(then.weight(), paid.step, false);
         let word = self.word();
-        let due = vtime::vtime(used, word.weight()).wrapping_sub(step) as i64;
+        let due = vtime::vtime(used, word.weight()).wrapping_sub(paid.step) as i64;
         self.v.fetch_add(due as u64, Relaxed);
         self.moved(clocks, word, due);
         self.cpu.fetch_add(used, Relaxed);
         let n = self.queued() + u64::from(self.running());
-        self.clamp(clocks, word, n.clamp(1, u64::from(procs)));
+        let n = n.clamp(1, u64::from(procs));
+        let most = n * (longest + TICK); // I3
+        let most_owed = match paid.owed {
+            Some(owed) => {
+                let left = owed.saturating_sub((used / IDLE_MELT) as i64);
+                most.min(left.max((n * self.slice()) as i64) as u64) // I4
+            }
+            None => most,
+        };
+        self.clamp(clocks, word, most, most_owed);
     }
 
     /// Takes back `ns` that were charged but not had.
@@ -468,21 +514,22 @@ impl Group {
         }
     }
 
-    fn clamp(&self, clocks: &Clocks, word: Word, n: u64) {
+    fn clamp(&self, clocks: &Clocks, word: Word, least: u64, most: u64) {
         if !word.is_active() {
             return;
         }
-        let lag = vtime::service(self.v(), clocks.of(word.priority()).now(), word.weight());
-        let (most, least) = (n * self.slice(), n * (self.slice() + TICK)); // I3
-        let cut = if lag > most as i64 {
-            vtime::vtime(lag as u64 - most, word.weight()) as i64
-        } else if lag < -(least as i64) {
-            -(vtime::vtime(lag.unsigned_abs() - least, word.weight()) as i64)
-        } else {
-            return;
-        };
-        self.v.fetch_add(cut as u64, Relaxed);
-        self.moved(clocks, word, cut);
+        let (clock, w) = (clocks.of(word.priority()), word.weight());
+        let lag = vtime::service(self.v(), clock.now(), w);
+        let limit = if lag < 0 { least } else { most };
+        let over = lag.unsigned_abs().saturating_sub(limit);
+        let others = clock.weight().saturating_sub(u64::from(w));
+        if over != 0 && others != 0 {
+            // The mean moves along by w/W of each step: the step is that much longer.
+            let step = u128::from(over) * u128::from(others + u64::from(w)) / u128::from(others);
+            let cut = vtime::vtime(step as u64, w) as i64 * lag.signum();
+            self.v.fetch_add(cut as u64, Relaxed);
+            self.moved(clocks, word, cut);
+        }
     }
 
     /// A P's count of queued goroutines changed.

@@ -2,7 +2,8 @@
 //!
 //! # Words
 //! *service*: CPU time in ns. *vtime*: service · 2¹⁶ / weight, a `u64` that wraps; only differences mean anything.
-//! *clock*: the weighted mean V of the vtimes of all groups that compete. *lag*: weight · (V − vtime), the service a
+//! *clock*: the weighted mean V of the vtimes of all groups that compete. Residencies are paid in advance, so V runs ahead by what
+//! is not used yet; the *settled* time is V without that, and is where newcomers are placed. *lag*: weight · (V − vtime), the service a
 //! group is owed (positive) or has had too much of. By definition of the mean, all lags add up to nothing.
 //!
 //! # Why this shape
@@ -16,8 +17,8 @@
 //! vtime is below 2⁵⁶. A competitor's lag is clamped to 2³⁸ ns, so vtimes that are compared differ by less
 //! than 2⁵⁵: far from the 2⁶³ where a wrapping comparison turns round. Who sleeps is compared only if it slept for less than
 //! [`FORGET`]; V then moved by at most 10 s · 1024 Ps · 2¹⁶ < 2⁶⁰.
-//! Rounding: a step is exact to one unit, 2⁻¹⁶ ns at weight 1 and 0.6 ns at weight 40 000; the mean is rounded down, by less
-//! than a unit each time.
+//! Rounding: a step is exact to one unit, 2⁻¹⁶ ns at weight 1 and 0.6 ns at weight 40 000; the mean to half a unit, which is
+//! W · 2⁻¹⁷ ns of service.
 //!
 //! # Context
 //! No locks, no allocation. Two words change one after the other, so V may be off by one step while others are between
@@ -56,6 +57,8 @@ pub fn before(a: u64, b: u64) -> bool {
 pub struct Clock {
     v: AtomicU64,
     weight: AtomicU64,
+    /// Service paid in advance by residencies that run, times 2¹⁶.
+    ahead: AtomicU64,
 }
 
 impl Clock {
@@ -64,6 +67,7 @@ impl Clock {
         Clock {
             v: AtomicU64::new(0),
             weight: AtomicU64::new(0),
+            ahead: AtomicU64::new(0),
         }
     }
 
@@ -71,6 +75,22 @@ impl Clock {
     #[inline]
     pub fn now(&self) -> u64 {
         self.v.load(Relaxed)
+    }
+
+    /// V, less what was paid in advance.
+    pub fn settled(&self) -> u64 {
+        let ahead = self.ahead.load(Relaxed).checked_div(self.weight());
+        self.now().wrapping_sub(ahead.unwrap_or(0))
+    }
+
+    /// A residency of weight `w` begins (or ends) that paid `step` in advance.
+    #[inline]
+    pub(super) fn paid(&self, w: u32, step: u64, begins: bool) {
+        let weighted = step * u64::from(w);
+        match begins {
+            true => self.ahead.fetch_add(weighted, Relaxed),
+            false => self.ahead.fetch_sub(weighted, Relaxed),
+        };
     }
 
     /// The weights of all that compete.
@@ -115,7 +135,8 @@ impl Clock {
     fn shift(&self, weighted: i128, sum: u64) {
         if sum != 0 {
             let d = match i64::try_from(weighted) {
-                Ok(small) => small.div_euclid(sum as i64), // much the cheaper division
+                // Much the cheaper division. To nearest: errors cancel out.
+                Ok(small) => small.saturating_add(sum as i64 / 2).div_euclid(sum as i64),
                 Err(_) => weighted.div_euclid(i128::from(sum)) as i64,
             };
             self.v.fetch_add(d as u64, Relaxed);
