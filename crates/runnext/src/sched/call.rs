@@ -284,7 +284,7 @@ pub(super) fn enter_slow(m: &'static M) -> bool {
         if m.try_enter() {
             return true; // the handler was here before us, and got a P
         }
-        if m.state() < m::ROBBED {
+        if matches!(m.state(), m::RT | m::NOP) {
             fatal(format_args!(
                 "user code called the runtime from inside the runtime"
             ));
