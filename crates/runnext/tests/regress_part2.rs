@@ -1,0 +1,167 @@
+//! Bugs of the parts that keep Ps from stalling, each with the least that showed it.
+
+mod common;
+mod stall;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{built, runtime};
+use runnext::{Runtime, go, set_procs, yield_now};
+use stall::{Hogs, hog_for, watchdog};
+
+fn impatient(procs: usize) -> Runtime {
+    let slice = Duration::from_millis(1);
+    built(Runtime::builder().procs(procs).time_slice(slice))
+}
+
+/// `set_procs` held a lock in user state that a handler on the same thread waits for.
+#[test]
+fn resizing_is_not_interrupted_by_its_own_handler() {
+    let _dog = watchdog("resizing under the handler");
+    impatient(1).run(|| {
+        let hogs = Hogs::start(2);
+        let end = Instant::now() + Duration::from_secs(1);
+        while Instant::now() < end {
+            for _ in 0..1000 {
+                set_procs(1);
+            }
+        }
+        hogs.stop();
+    });
+}
+
+/// A goroutine that came together with a P which is one too many was in no queue, and stayed behind.
+#[test]
+fn nobody_is_left_behind_on_a_p_that_goes() {
+    let _dog = watchdog("left behind");
+    impatient(2).run(|| {
+        let hogs = Hogs::start(4);
+        let end = Instant::now() + Duration::from_secs(1);
+        while Instant::now() < end {
+            let ran = Arc::new(AtomicUsize::new(0));
+            let jobs: Vec<_> = (0..8)
+                .map(|_| {
+                    let ran = Arc::clone(&ran);
+                    go(move || ran.fetch_add(1, Relaxed))
+                })
+                .collect();
+            set_procs(1);
+            hog_for(Duration::from_millis(1));
+            set_procs(3);
+            for job in jobs {
+                job.join().unwrap();
+            }
+            assert_eq!(ran.load(Relaxed), 8);
+        }
+        hogs.stop();
+    });
+}
+
+/// What was queued on a P that is one too many could be reached by nobody while its thread was blocked.
+#[test]
+fn work_behind_a_blocked_thread_on_a_p_that_goes_is_found() {
+    let _dog = watchdog("behind a blocked thread");
+    let rt = runtime(2);
+    for _ in 0..5 {
+        rt.run(|| {
+            set_procs(2);
+            let (release, held) = std::sync::mpsc::channel::<()>();
+            let blocked = go(move || {
+                let jobs: Vec<_> = (0..20).map(|_| go(|| ())).collect();
+                let _ = held.recv(); // blocks the thread, its P full of work
+                for job in jobs {
+                    job.join().unwrap();
+                }
+            });
+            for _ in 0..3 {
+                yield_now();
+            }
+            set_procs(1);
+            // All but the two of us, however the Ps went.
+            while runnext::num_goroutines() > 2 {
+                yield_now();
+            }
+            drop(release);
+            blocked.join().unwrap();
+        });
+    }
+}
+
+/// A robbed thread took a lock before it said that it waits, and its own timer's handler waited for that lock; or the handler was
+/// first to get a P, and the call took that for a mistake of the user's.
+#[test]
+fn threads_that_wake_beside_hogs_get_in_line_once() {
+    let _dog = watchdog("robbed and ticking");
+    for procs in [1, 2] {
+        impatient(procs).run(|| {
+            let hogs = Hogs::start(2);
+            let end = Instant::now() + Duration::from_secs(2);
+            let sleepers: Vec<_> = (0..8)
+                .map(|_| {
+                    go(move || {
+                        while Instant::now() < end {
+                            thread::sleep(Duration::from_micros(500)); // robbed here
+                            hog_for(Duration::from_millis(5)); // ticks here, without a P
+                            yield_now();
+                        }
+                    })
+                })
+                .collect();
+            for s in sleepers {
+                s.join().unwrap();
+            }
+            hogs.stop();
+        });
+    }
+}
+
+/// Threads that take turns on a P reach the same numbers, and the monitor took them for one.
+#[test]
+fn the_monitor_tells_threads_apart() {
+    let _dog = watchdog("threads that look alike");
+    runtime(1).run(|| {
+        let hogs = Hogs::start(6);
+        let end = Instant::now() + Duration::from_secs(1);
+        while Instant::now() < end {
+            yield_now();
+        }
+        // It is alive: it notices a thread that sleeps.
+        let slept = Arc::new(AtomicBool::new(false));
+        let sleeper = {
+            let slept = Arc::clone(&slept);
+            go(move || {
+                thread::sleep(Duration::from_millis(100));
+                slept.store(true, Release);
+            })
+        };
+        sleeper.join().unwrap();
+        assert!(slept.load(Acquire));
+        hogs.stop();
+    });
+}
+
+/// Goroutines preempted inside the allocator when their runtime stops must let go of its lock.
+#[test]
+fn stopping_leaves_no_lock_of_the_allocator_behind() {
+    let _dog = watchdog("stopping inside the allocator");
+    for round in 0..10 {
+        let rt = impatient(1 + round % 2);
+        let stop = Arc::new(AtomicBool::new(false));
+        for size in 1..8usize {
+            let stop = Arc::clone(&stop);
+            rt.go(move || {
+                while !stop.load(Relaxed) {
+                    std::hint::black_box(vec![0u8; size << 12]);
+                }
+            });
+        }
+        rt.run(|| (0..20).for_each(|_| yield_now()));
+        drop(rt);
+        let blocks: Vec<_> = (0..1000usize).map(|i| vec![1u8; i * 7]).collect();
+        assert_eq!(blocks.iter().map(Vec::len).sum::<usize>(), 7 * 999 * 500);
+        stop.store(true, Relaxed);
+    }
+}
