@@ -91,7 +91,7 @@ fn a_goroutine_runs_another_runtime() {
         handles.into_iter().map(|h| h.join().unwrap()).sum()
     });
     assert_eq!(total, 3 * (49 * 50 / 2));
-    assert!(b.run(|| runnext::num_goroutines()) == 1);
+    assert_eq!(b.run(runnext::num_goroutines), 1);
 }
 
 #[test]
