@@ -15,6 +15,8 @@
 use std::ptr;
 use std::sync::atomic::{Ordering::*, fence};
 
+use runnext_core::list::List;
+
 use super::Shared;
 use crate::m::M;
 use crate::p::P;
@@ -179,8 +181,20 @@ impl Shared {
     /// Puts a P on the idle list; or aside, if it is one too many since `set_procs`. The caller then looks
     /// once more for work, or knows why it need not.
     pub(super) fn idle_p(&self, p: &P) {
-        let mut idle = self.idle.lock();
-        self.idle_p_locked(&mut idle, p);
+        let work = {
+            let mut idle = self.idle.lock();
+            // What is queued on an idle P is stolen, but nobody looks at one that was put aside.
+            // SAFETY: the caller owns p.
+            let aside = (p.id >= self.procs()).then(|| unsafe { p.runq.drain() });
+            self.idle_p_locked(&mut idle, p);
+            aside
+        };
+        if let Some(work) = work
+            && !work.is_empty()
+        {
+            self.prepend_global(work);
+            self.wake_one();
+        }
     }
 
     pub(super) fn idle_p_locked(&self, idle: &mut Idle, p: &P) {
@@ -272,6 +286,7 @@ impl Shared {
     /// Changes the number of Ps. Idle ones that are now too many leave the list, retired ones that are wanted again
     /// come back; one in use notices at its next dispatch.
     pub(super) fn resize(&self, n: usize) -> usize {
+        let mut work = List::new();
         let old = {
             let mut idle = self.idle.lock();
             let old = self.procs.swap(n, SeqCst);
@@ -282,6 +297,8 @@ impl Shared {
                     kept.push_p(p);
                     count += 1;
                 } else {
+                    // SAFETY: taken off the list under the lock, so it is ours.
+                    work.append(unsafe { p.runq.drain() });
                     p.retired.store(true, Relaxed);
                 }
             }
@@ -295,6 +312,9 @@ impl Shared {
             self.idle_ps.store(count, SeqCst);
             old
         };
+        if !work.is_empty() {
+            self.prepend_global(work);
+        }
         fence(SeqCst);
         if self.any_work() || self.seat.is_unwatched() {
             self.wake_one();
