@@ -47,7 +47,8 @@
 //!             if should_preempt(ledger.wake(g.group), running key, ran) ask that P
 //! ```
 //!
-//! Tests: `tables.rs` here; `tests/groups/` drives everything through a simulator.
+//! Tests: `tables.rs` and `loom.rs` here; `tests/groups/` drives everything through a simulator, `tests/group_threads.rs` with real
+//! threads.
 
 pub mod bucket;
 pub mod config;
@@ -55,6 +56,8 @@ pub mod feedback;
 pub mod governor;
 pub mod lanes;
 pub mod ledger;
+#[cfg(all(test, loom))]
+mod loom;
 pub mod preempt;
 pub mod shared;
 #[cfg(all(test, not(loom)))]

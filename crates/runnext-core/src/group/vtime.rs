@@ -56,6 +56,7 @@ pub fn before(a: u64, b: u64) -> bool {
 #[derive(Debug)]
 pub struct Clock {
     v: AtomicU64,
+    /// As an `i64`: one that leaves may be faster here than one that joined before it.
     weight: AtomicU64,
     /// Service paid in advance by residencies that run, times 2¹⁶.
     ahead: AtomicU64,
@@ -96,7 +97,7 @@ impl Clock {
     /// The weights of all that compete.
     #[inline]
     pub fn weight(&self) -> u64 {
-        self.weight.load(Relaxed)
+        sum(self.weight.load(Relaxed))
     }
 
     /// A competitor of weight `w` moved by `dv`.
@@ -107,14 +108,16 @@ impl Clock {
 
     /// One with weight `w` at `v` begins to compete.
     pub(super) fn join(&self, w: u32, v: u64) {
-        let sum = self.weight.fetch_add(u64::from(w), Relaxed) + u64::from(w);
+        let w64 = u64::from(w);
+        let sum = sum(self.weight.fetch_add(w64, Relaxed).wrapping_add(w64));
         let d = v.wrapping_sub(self.now()) as i64;
         self.shift(i128::from(d) * i128::from(w), sum);
     }
 
     /// One with weight `w` at `v` competes no more. The clock of nobody stands still.
     pub(super) fn leave(&self, w: u32, v: u64) {
-        let sum = self.weight.fetch_sub(u64::from(w), Relaxed) - u64::from(w);
+        let w64 = u64::from(w);
+        let sum = sum(self.weight.fetch_sub(w64, Relaxed).wrapping_sub(w64));
         let d = v.wrapping_sub(self.now()) as i64;
         self.shift(-i128::from(d) * i128::from(w), sum);
     }
@@ -142,6 +145,12 @@ impl Clock {
             self.v.fetch_add(d as u64, Relaxed);
         }
     }
+}
+
+/// A sum of weights that others are about to complete may look negative, and then counts as nobody's.
+#[inline]
+fn sum(word: u64) -> u64 {
+    (word as i64).max(0) as u64
 }
 
 impl Default for Clock {
