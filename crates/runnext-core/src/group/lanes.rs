@@ -332,7 +332,7 @@ impl<Q> Lanes<Q> {
             }
             let clock = ledger.clocks().of(word.priority());
             let (v, clocked, weight) = (group.v(), clock.now(), word.weight());
-            let deadline = v.wrapping_add(vtime::vtime(group.slice(), weight));
+            let deadline = group.deadline(v);
             let waited = now.saturating_sub(self.entities[id.index()].since);
             let (tier, rank) = if is_overdue(waited, group.slice(), weight, clock.weight()) {
                 (0, -(waited as i64))
@@ -396,9 +396,7 @@ impl<Q> Lanes<Q> {
             grant,
             paid,
         });
-        let deadline = paid
-            .from
-            .wrapping_add(vtime::vtime(group.slice(), word.weight()));
+        let deadline = group.deadline(paid.from);
         Pick::Run {
             group: id,
             until: now + grant.ns,

@@ -513,7 +513,7 @@ impl Ledger {
         let group = self.group(id);
         let (word, v) = (group.word(), group.v());
         let weight = word.weight();
-        let deadline = v.wrapping_add(vtime::vtime(group.slice(), weight));
+        let deadline = group.deadline(v);
         let clock = self.clocks.of(word.priority());
         Wake {
             key: Key::new(word.priority(), false, deadline),

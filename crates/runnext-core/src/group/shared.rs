@@ -156,11 +156,13 @@ pub(super) struct Paid {
 
 /// One group. See the [module](self).
 #[derive(Debug)]
-#[repr(align(128))]
+#[repr(C, align(128))] // in this order: what a scan reads is on one line
 pub struct Group {
     word: AtomicU64,
     v: AtomicU64,
     slice: AtomicU64,
+    /// The slice in vtime at the weight that counts: a scan should not divide.
+    vslice: AtomicU64,
     /// Goroutines queued, as the Ps last said.
     queued: AtomicU64,
     /// Ps that run it, or a child of it.
@@ -188,6 +190,7 @@ impl Group {
             word: AtomicU64::new(Word::dead().0),
             v: AtomicU64::new(0),
             slice: AtomicU64::new(MS),
+            vslice: AtomicU64::new(0),
             queued: AtomicU64::new(0),
             running: AtomicU32::new(0),
             parent: AtomicU32::new(NONE),
@@ -207,7 +210,7 @@ impl Group {
 
     /// Makes a claimed place a new group; nobody else knows it yet.
     pub(super) fn reset(&self, slice: u64, governed: bool, parent: u32, now: u64) {
-        self.slice.store(slice, Relaxed);
+        self.set_slice(slice);
         self.parent.store(parent, Relaxed);
         self.governed.store(u32::from(governed), Relaxed);
         self.bucket.unlimit();
@@ -245,6 +248,12 @@ impl Group {
     #[inline]
     pub(super) fn slice(&self) -> u64 {
         self.slice.load(Relaxed)
+    }
+
+    /// Where it should be after a slice from `v`.
+    #[inline]
+    pub(super) fn deadline(&self, v: u64) -> u64 {
+        v.wrapping_add(self.vslice.load(Relaxed))
     }
 
     #[inline]
@@ -383,14 +392,18 @@ impl Group {
 
     pub(super) fn set_weight(&self, clocks: &Clocks, weight: u32, now: u64) {
         self.change(clocks, now, |word| word.with_weight(weight));
+        self.set_slice(self.slice());
     }
 
     pub(super) fn set_priority(&self, clocks: &Clocks, priority: Priority, now: u64) {
         self.change(clocks, now, |word| word.with_priority(priority));
+        self.set_slice(self.slice());
     }
 
     pub(super) fn set_slice(&self, slice: u64) {
         self.slice.store(slice, Relaxed);
+        let vslice = vtime::vtime(slice, self.word().weight());
+        self.vslice.store(vslice, Relaxed);
     }
 
     pub(super) fn set_quota(&self, clocks: &Clocks, quota: Option<Quota>, procs: u32, now: u64) {
