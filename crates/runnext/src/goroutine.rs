@@ -86,7 +86,7 @@ where
 ///     assert!(other.is_finished());
 /// }
 /// ```
-#[inline]
+#[inline(always)]
 pub fn yield_now() {
     Call::enter().yield_now();
 }
