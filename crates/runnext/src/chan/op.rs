@@ -53,7 +53,7 @@ pub(super) fn send_until<T, F: Flavor<T>>(
 
 /// # Safety
 /// As [`Flavor::quick_send`].
-#[inline(never)]
+#[inline(always)] // no return between the switch and the caller: see `G::suspend`
 unsafe fn send_slow<T, F: Flavor<T>>(
     chan: &F,
     mut call: Call,
@@ -120,7 +120,7 @@ pub(super) fn recv_until<T, F: Flavor<T>>(chan: &F, deadline: u64) -> Result<T, 
 ///
 /// # Safety
 /// As [`Flavor::quick_recv`]; `Ok` means there is a value.
-#[inline(never)]
+#[inline(always)] // no return between the switch and the caller: see `G::suspend`
 unsafe fn recv_slow<T, F: Flavor<T>>(
     chan: &F,
     mut call: Call,
