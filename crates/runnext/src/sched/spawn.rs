@@ -10,7 +10,7 @@ use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::panic::{self, AssertUnwindSafe, Location};
 use std::ptr::{self, NonNull};
-use std::sync::atomic::Ordering::*;
+use std::sync::atomic::{AtomicU64, Ordering::*};
 
 use super::Shared;
 use super::call::Call;
@@ -295,13 +295,23 @@ fn end(g: &G, after: After) -> Call {
     call
 }
 
+/// Goroutines of this process that got no stack.
+static REFUSED: AtomicU64 = AtomicU64::new(0);
+
 /// A goroutine that could not get a stack ends with the reason, as if it had panicked. On the worker's own
 /// stack, which serves as the goroutine's: wherever it would switch, it stays (`call::must_stay`).
 #[cold]
 pub(super) fn fail(m: &M, g: &G, why: &io::Error) {
     m.leave();
     let message = format!("goroutine {} cannot start: no stack for it: {why}", g.id());
-    eprintln!("{message} (spawned at {})", g.site());
+    // The first, then ever fewer: where one finds no room thousands may follow, and printing is a blocking call.
+    let refused = REFUSED.fetch_add(1, Relaxed) + 1;
+    if refused.is_power_of_two() {
+        eprintln!(
+            "{message} (spawned at {}; refused so far: {refused})",
+            g.site()
+        );
+    }
     // SAFETY: it was never given a stack, so it never started.
     let after = unsafe { (g.vtable().fail)(g, Box::new(message)) };
     end(g, after).keep();
