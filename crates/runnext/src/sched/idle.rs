@@ -207,8 +207,9 @@ impl Shared {
         }
     }
 
-    /// Gives `p` to an idle M; or to one that sleeps with its goroutine and waits for a P. Without either, the P becomes idle
-    /// and an M is made, which takes an idle P and searches: so the P's work is found all the same.
+    /// Gives `p`, which the caller owns, to an idle M; or to one that sleeps with its goroutine and waits for a P. Without
+    /// either, the P becomes idle and an M is made, which takes an idle P and searches. That may be another one, and thieves pass
+    /// over idle Ps, or `p` may be one too many by now: so its work goes where every searcher looks.
     pub(super) fn start_m(&self, p: &P, spinning: bool) {
         let m = self.idle.lock().pop_m();
         if let Some(m) = m {
@@ -218,6 +219,11 @@ impl Shared {
         }
         if spinning {
             self.spinning.fetch_sub(1, SeqCst);
+        }
+        // SAFETY: the caller owns p.
+        let work = unsafe { p.runq.drain() };
+        if !work.is_empty() {
+            self.prepend_global(work);
         }
         self.start_stranded(p);
         self.threads.want_m();
@@ -246,11 +252,6 @@ impl Shared {
     fn find_owner(&self, p: &P) -> Option<&'static M> {
         if self.stranded.load(Relaxed) == 0 {
             return None;
-        }
-        // SAFETY: the caller owns p.
-        let work = unsafe { p.runq.drain() };
-        if !work.is_empty() {
-            self.prepend_global(work);
         }
         self.take_wired().inspect(|_| p.fresh_slice())
     }
