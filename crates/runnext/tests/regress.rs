@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
 
 use common::{child, message, runtime, until};
-use runnext::{go, goroutine_local, scope};
+use runnext::{go, goroutine_local, lock_os_thread, scope, set_procs};
 
 /// A goroutine-local made by the drop of another was dropped with the last handle: on another goroutine, perhaps another
 /// thread, though it need not be `Send`.
@@ -99,6 +99,22 @@ fn a_refused_scoped_goroutine_may_panic_in_its_drop() {
         });
     })
     .passed();
+}
+
+/// A P given up with a full queue, when there was no thread to give it to, kept its goroutines: searchers pass over idle Ps and
+/// do not know those that `set_procs` has made one too many.
+#[runnext::test(procs = 8)]
+fn a_processor_without_a_thread_keeps_no_work() {
+    for i in 0..200usize {
+        set_procs(1 + i * 5 % 8);
+        let locked = go(|| {
+            let _tied = lock_os_thread();
+            let handles: Vec<_> = (0..20).map(|i| go(move || i)).collect();
+            handles.into_iter().map(|h| h.join().unwrap()).sum::<i32>()
+        });
+        set_procs(1 + i * 3 % 8);
+        assert_eq!(locked.join().unwrap(), 190);
+    }
 }
 
 /// A variable out of range stopped the program, with an error that did not name it.

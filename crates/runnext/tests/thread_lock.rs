@@ -214,3 +214,18 @@ fn the_processor_it_leaves_is_used() {
         }
     }
 }
+
+/// As above while the number of Ps goes up and down: a P that is one too many must not keep its queue.
+#[runnext::test(procs = 8)]
+fn the_processor_it_leaves_may_be_one_too_many() {
+    for i in 0..300usize {
+        runnext::set_procs(1 + i * 5 % 8);
+        let other = go(|| {
+            let _tied = lock_os_thread();
+            let handles: Vec<_> = (0..20).map(|i| go(move || i)).collect();
+            handles.into_iter().map(|h| h.join().unwrap()).sum::<i32>()
+        });
+        runnext::set_procs(1 + i * 3 % 8);
+        assert_eq!(other.join().unwrap(), 190);
+    }
+}
