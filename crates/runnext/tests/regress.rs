@@ -4,11 +4,11 @@ mod common;
 
 use std::cell::Cell;
 use std::panic::{self, AssertUnwindSafe};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
+use std::sync::{Arc, Mutex};
 
 use common::{child, message, runtime, until};
-use runnext::{go, goroutine_local, lock_os_thread, scope, set_procs};
+use runnext::{Goroutine, go, goroutine_local, lock_os_thread, scope, set_procs};
 
 /// A goroutine-local made by the drop of another was dropped with the last handle: on another goroutine, perhaps another
 /// thread, though it need not be `Send`.
@@ -62,6 +62,24 @@ fn locals_that_revive_each_other_end() {
     }
     go(|| IN_A.with(|_| ())).join().unwrap();
     assert_eq!(DROPS.load(SeqCst), 4);
+}
+
+/// A handle that the drop of an unwanted result made was left without the goroutine's name, or with a freed one.
+#[runnext::test(procs = 2)]
+fn a_handle_made_in_the_drop_of_a_result_has_its_name() {
+    static KEPT: Mutex<Option<Goroutine>> = Mutex::new(None);
+    struct Asks;
+    impl Drop for Asks {
+        fn drop(&mut self) {
+            *KEPT.lock().unwrap() = runnext::current();
+        }
+    }
+    let named = runnext::goroutine::Builder::new().name("kept");
+    drop(named.spawn(|| Asks).unwrap());
+    until(|| runnext::num_goroutines() == 1);
+    until(|| KEPT.lock().unwrap().is_some());
+    let kept = KEPT.lock().unwrap().take().unwrap();
+    assert_eq!(kept.name(), Some("kept"));
 }
 
 /// The closure of a scoped goroutine that got no stack was dropped without a net: a panic there ended the worker.

@@ -513,7 +513,19 @@ impl G {
     /// The goroutine itself, at its end, having found that it [`is_detached`](Self::is_detached).
     pub(crate) unsafe fn clean_detached(&self) {
         // SAFETY: the one party of I1.
-        unsafe { self.drop_leftovers() };
+        unsafe { self.drop_result() };
+        // That was user code: it may have used locals, and asked for the current goroutine. Then `ext`, which has the name, is
+        // left to that handle.
+        crate::local::drop_all(self);
+        if self.is_detached() {
+            // SAFETY: the one party of I1, and nothing above makes another handle now.
+            unsafe { self.drop_ext() };
+        }
+    }
+
+    /// Whether anything is left for [`clean_detached`](Self::clean_detached). By the goroutine itself.
+    pub(crate) fn is_unclean(&self) -> bool {
+        !self.cold().taken.get() || self.has_ext()
     }
 
     /// The goroutine has left its result in the payload. Returns who waits for it, if anybody, and whether it was
@@ -538,12 +550,25 @@ impl G {
 
     /// I1. SAFETY of callers: DONE is set and the caller is the party I1 names.
     unsafe fn drop_leftovers(&self) {
+        // SAFETY: passed on.
+        unsafe {
+            self.drop_result();
+            self.drop_ext();
+        }
+    }
+
+    /// As `drop_leftovers`, of the result.
+    unsafe fn drop_result(&self) {
         let cold = self.cold();
         if !cold.taken.replace(true) {
             // SAFETY: the result is in the payload and, by I1, nobody else looks.
             unsafe { (cold.vtable.get().drop_result)(self) };
         }
-        let ext = cold.ext.swap(ptr::null_mut(), AcqRel);
+    }
+
+    /// As `drop_leftovers`, of `ext`.
+    unsafe fn drop_ext(&self) {
+        let ext = self.cold().ext.swap(ptr::null_mut(), AcqRel);
         if !ext.is_null() {
             // SAFETY: made by `Box::into_raw`, and the swap gave it to us alone.
             drop(unsafe { Box::from_raw(ext) });

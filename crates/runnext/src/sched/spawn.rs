@@ -263,8 +263,7 @@ pub(super) fn entry(g: &G) {
 /// The result is in the payload: tells whoever waits for it. In user context; returns in RT.
 fn end(g: &G, after: After) -> Call {
     crate::local::drop_all(g);
-    let cleaned = g.is_detached();
-    if cleaned {
+    if g.is_detached() {
         // SAFETY: its end, and detached.
         unsafe { g.clean_detached() };
     }
@@ -278,8 +277,8 @@ fn end(g: &G, after: After) -> Call {
         // SAFETY: registered by the joiner.
         call.wake(unsafe { Waiter::from_raw(joiner) });
     }
-    // The handle may have gone between our look and DONE: then the cleaning is still ours.
-    let unclean = detached && !cleaned;
+    // The last handle may have gone between our look and DONE: then the cleaning is still ours.
+    let unclean = detached && g.is_unclean();
     if unclean || after.call.is_some() {
         drop(call);
         if unclean {
