@@ -2,13 +2,13 @@
 
 mod common;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
 use std::sync::{Arc, Mutex};
 
 use common::{child, message, runtime, until};
-use runnext::{Goroutine, go, goroutine_local, lock_os_thread, scope, set_procs};
+use runnext::{Goroutine, JoinHandle, go, goroutine_local, lock_os_thread, scope, set_procs};
 
 /// A goroutine-local made by the drop of another was dropped with the last handle: on another goroutine, perhaps another
 /// thread, though it need not be `Send`.
@@ -133,6 +133,40 @@ fn a_processor_without_a_thread_keeps_no_work() {
         set_procs(1 + i * 3 % 8);
         assert_eq!(locked.join().unwrap(), 190);
     }
+}
+
+/// A plain thread that waited in the drop of a thread-local, after the one it sleeps on was gone, published one parker and slept on
+/// another.
+#[test]
+fn a_thread_may_wait_while_it_ends() {
+    struct JoinsLate(RefCell<Option<JoinHandle<u32>>>);
+    impl Drop for JoinsLate {
+        fn drop(&mut self) {
+            let handle = self.0.take().unwrap();
+            assert_eq!(handle.join().unwrap(), 2);
+        }
+    }
+    thread_local! {
+        static LATE: JoinsLate = const { JoinsLate(RefCell::new(None)) };
+    }
+    child(&[], || {
+        let rt = Arc::new(runtime(1));
+        let inside = Arc::clone(&rt);
+        let ends = std::thread::spawn(move || {
+            let nap = |n| {
+                inside.go(move || {
+                    runnext::time::sleep(std::time::Duration::from_millis(20));
+                    n
+                })
+            };
+            LATE.with(|late| *late.0.borrow_mut() = Some(nap(2)));
+            assert_eq!(nap(1).join().unwrap(), 1);
+            // Still running when the thread's own end begins.
+            LATE.with(|late| *late.0.borrow_mut() = Some(nap(2)));
+        });
+        ends.join().unwrap();
+    })
+    .passed();
 }
 
 /// A variable out of range stopped the program, with an error that did not name it.

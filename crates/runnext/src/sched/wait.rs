@@ -165,11 +165,12 @@ pub(super) struct Parker {
 
 static RECYCLED: Mutex<Vec<&'static Parker>> = Mutex::new(Vec::new());
 
-struct Slot(Cell<Option<&'static Parker>>);
+/// Recycles the thread's parker when the thread ends.
+struct Recycle;
 
-impl Drop for Slot {
+impl Drop for Recycle {
     fn drop(&mut self) {
-        if let Some(parker) = self.0.take() {
+        if let Some(parker) = PARKER.take() {
             RECYCLED
                 .lock()
                 .unwrap_or_else(|e| e.into_inner())
@@ -179,7 +180,9 @@ impl Drop for Slot {
 }
 
 thread_local! {
-    static PARKER: Slot = const { Slot(Cell::new(None)) };
+    // Without a destructor, so that it is there to the very end: the drop of another thread-local may wait too.
+    static PARKER: Cell<Option<&'static Parker>> = const { Cell::new(None) };
+    static RECYCLE: Recycle = const { Recycle };
 }
 
 impl Parker {
@@ -195,17 +198,14 @@ impl Parker {
 
     #[inline(never)]
     fn current() -> &'static Parker {
-        PARKER
-            .try_with(|slot| match slot.0.get() {
-                Some(parker) => parker,
-                None => {
-                    let parker = Parker::fresh();
-                    slot.0.set(Some(parker));
-                    parker
-                }
-            })
-            // The thread is ending and its slot is gone: one more, never recycled.
-            .unwrap_or_else(|_| Parker::fresh())
+        if let Some(parker) = PARKER.get() {
+            return parker;
+        }
+        let parker = Parker::fresh();
+        PARKER.set(Some(parker));
+        // Fails while the thread ends: then this one is not recycled.
+        let _ = RECYCLE.try_with(|_| ());
+        parker
     }
 
     pub(super) fn park(&self) {
