@@ -12,7 +12,7 @@
 
 use std::cell::{Cell, UnsafeCell};
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 
 use runnext_core::list::List;
 use runnext_core::next::View;
@@ -67,9 +67,10 @@ pub(crate) struct Own {
 /// Written by the owner, read by anybody.
 #[derive(Default)]
 pub(crate) struct Stats {
-    /// Goroutines born here less goroutines that ended here.
-    pub(crate) live: AtomicI64,
+    /// Goroutines born here.
     pub(crate) created: AtomicU64,
+    /// Goroutines that ended here. Released: who sees an end sees the birth before it.
+    pub(crate) ended: AtomicU64,
     pub(crate) dispatched: AtomicU64,
     pub(crate) runnext_hits: AtomicU64,
     pub(crate) steals: AtomicU64,
@@ -82,9 +83,10 @@ pub(crate) fn bump(counter: &AtomicU64) {
     counter.store(counter.load(Relaxed) + 1, Relaxed);
 }
 
+/// As [`bump`], and with it all that happened before.
 #[inline]
-pub(crate) fn adjust(counter: &AtomicI64, by: i64) {
-    counter.store(counter.load(Relaxed) + by, Relaxed);
+pub(crate) fn bump_release(counter: &AtomicU64) {
+    counter.store(counter.load(Relaxed) + 1, Release);
 }
 
 // SAFETY: `Cell`s and `own` are used by the owner only, `next_idle` under the idle lock; ownership passes with

@@ -42,7 +42,7 @@ mod worker;
 
 use std::io;
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU64, AtomicUsize, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering::*};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -114,7 +114,7 @@ pub(crate) struct Shared {
     pub(crate) draining: AtomicBool,
     pub(crate) next_id: AtomicU64,
     /// Goroutines made outside any P. Those made on one, and all ends, are counted by the Ps.
-    pub(crate) born_outside: AtomicI64,
+    pub(crate) born_outside: AtomicU64,
 }
 
 impl Shared {
@@ -145,7 +145,7 @@ impl Shared {
             stopped: AtomicBool::new(false),
             draining: AtomicBool::new(false),
             next_id: AtomicU64::new(1),
-            born_outside: AtomicI64::new(0),
+            born_outside: AtomicU64::new(0),
             config,
         };
         shared.set_procs(procs);
@@ -194,11 +194,12 @@ impl Shared {
         (0..MAX_PROCS).map_while(|id| self.p(id))
     }
 
-    /// Goroutines that exist: spawned and not ended.
+    /// Goroutines that exist: spawned and not ended. Exact when nothing moves; otherwise never too few, for ends are read
+    /// before births, and who waits for the last to end must not miss one.
     pub(crate) fn live(&self) -> usize {
-        let on_ps: i64 = self.all_ps().map(|p| p.stats.live.load(Relaxed)).sum();
-        // The counters are read one after another: a negative moment is possible, and means none.
-        (on_ps + self.born_outside.load(Relaxed)).max(0) as usize
+        let ended: u64 = self.all_ps().map(|p| p.stats.ended.load(Acquire)).sum();
+        let born: u64 = self.all_ps().map(|p| p.stats.created.load(Relaxed)).sum();
+        (born + self.born_outside.load(Relaxed) - ended) as usize
     }
 
     // ---- the global queue ----

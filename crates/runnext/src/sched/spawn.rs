@@ -17,7 +17,7 @@ use super::call::Call;
 use super::wait::Waiter;
 use crate::g::{After, Birth, Ext, G, INLINE, Vtable};
 use crate::m::M;
-use crate::p::{P, adjust, bump};
+use crate::p::{P, bump, bump_release};
 
 /// What a joiner gets.
 pub(crate) type Outcome<T> = Result<T, Box<dyn Any + Send>>;
@@ -237,7 +237,6 @@ impl Shared {
         let own = unsafe { p.own() };
         let g = own.alloc_g(self)?;
         bump(&p.stats.created);
-        adjust(&p.stats.live, 1);
         Ok((g, own.next_id(self)))
     }
 
@@ -270,7 +269,7 @@ fn end(g: &G, after: After) -> Call {
     let mut call = Call::enter();
     if let Some(m) = call.m() {
         // Before anybody can see that it ended: who has joined all others counts one.
-        adjust(&m.p().stats.live, -1);
+        bump_release(&m.p().stats.ended);
     }
     let (joiner, detached) = g.finish();
     if let Some(joiner) = joiner {
