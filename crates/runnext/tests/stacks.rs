@@ -195,3 +195,24 @@ fn refused_when_there_is_room_for_no_more(n: usize, why: &'static str) {
     // Freed stacks serve the next ones.
     assert_eq!(go(|| 1).join().unwrap(), 1);
 }
+
+#[test]
+fn the_end_of_address_space_is_an_error_for_those_too_many() {
+    // One arena: glibc reserves 64 MiB for each further one, and what is left here should be for small things.
+    child(&[("MALLOC_ARENA_MAX", "1")], || {
+        let rt = runtime(2);
+        rt.run(|| go(|| ()).join().unwrap());
+        let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+        let pages: u64 = statm.split(' ').next().unwrap().parse().unwrap();
+        let limit = pages * 4096 + (600 << 20);
+        let limits = libc::rlimit {
+            rlim_cur: limit,
+            rlim_max: limit,
+        };
+        // SAFETY: a valid argument.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &limits) }, 0);
+        rt.run(|| refused_when_there_is_room_for_no_more(4_000, "memory"));
+    })
+    .passed()
+    .said(&["cannot start: no stack for it"]);
+}
