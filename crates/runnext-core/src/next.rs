@@ -78,7 +78,7 @@ pub enum Pick {
 /// Decides. See the [module](self) for the rules.
 #[inline]
 pub fn pick(view: &View) -> Pick {
-    if view.global > 0 && (view.tick % FAIRNESS == 0 || (view.expired && !view.local)) {
+    if view.global > 0 && (view.tick.is_multiple_of(FAIRNESS) || (view.expired && !view.local)) {
         return Pick::Global(1);
     }
     if view.next {
@@ -90,7 +90,7 @@ pub fn pick(view: &View) -> Pick {
             Pick::NextFresh
         };
     }
-    if view.urgent && (view.tick % 2 == 0 || !view.local) {
+    if view.urgent && (view.tick.is_multiple_of(2) || !view.local) {
         return Pick::Urgent;
     }
     if view.local {
@@ -129,160 +129,48 @@ mod tests {
         expired: false,
     };
 
+    /// A view from a list of what is there.
+    fn view(what: &str) -> View {
+        let mut v = EMPTY;
+        for word in what.split_whitespace() {
+            match word.split_once('=') {
+                Some(("tick", n)) => v.tick = n.parse().unwrap(),
+                Some(("global", n)) => v.global = n.parse().unwrap(),
+                Some(("chain", "max")) => v.chain = CHAIN,
+                Some(("chain", "short")) => v.chain = CHAIN - 1,
+                None if word == "next" => v.next = true,
+                None if word == "local" => v.local = true,
+                None if word == "urgent" => v.urgent = true,
+                None if word == "expired" => v.expired = true,
+                _ => panic!("no such thing in a view: {word}"),
+            }
+        }
+        v
+    }
+
     #[test]
     fn the_rules_as_a_table() {
         let table = [
-            ("nothing", EMPTY, Pick::Search),
-            (
-                "next first",
-                View {
-                    next: true,
-                    local: true,
-                    global: 9,
-                    ..EMPTY
-                },
-                Pick::Next,
-            ),
-            (
-                "then local",
-                View {
-                    local: true,
-                    global: 9,
-                    ..EMPTY
-                },
-                Pick::Local,
-            ),
-            (
-                "urgent beside local",
-                View {
-                    tick: 2,
-                    local: true,
-                    urgent: true,
-                    ..EMPTY
-                },
-                Pick::Urgent,
-            ),
-            (
-                "local beside urgent",
-                View {
-                    tick: 3,
-                    local: true,
-                    urgent: true,
-                    ..EMPTY
-                },
-                Pick::Local,
-            ),
-            (
-                "urgent before global",
-                View {
-                    urgent: true,
-                    global: 9,
-                    ..EMPTY
-                },
-                Pick::Urgent,
-            ),
-            (
-                "long chain, urgent waits",
-                View {
-                    next: true,
-                    urgent: true,
-                    chain: CHAIN,
-                    ..EMPTY
-                },
-                Pick::Kick,
-            ),
-            ("then a batch", View { global: 9, ..EMPTY }, Pick::Global(5)),
-            (
-                "the 61st",
-                View {
-                    tick: 61,
-                    next: true,
-                    local: true,
-                    global: 9,
-                    ..EMPTY
-                },
-                Pick::Global(1),
-            ),
-            (
-                "the 61st, none there",
-                View {
-                    tick: 61,
-                    next: true,
-                    ..EMPTY
-                },
-                Pick::Next,
-            ),
-            (
-                "long chain, local waits",
-                View {
-                    next: true,
-                    local: true,
-                    chain: CHAIN,
-                    ..EMPTY
-                },
-                Pick::Kick,
-            ),
-            (
-                "long chain, global waits",
-                View {
-                    next: true,
-                    global: 1,
-                    chain: CHAIN,
-                    ..EMPTY
-                },
-                Pick::Kick,
-            ),
-            (
-                "long chain, alone",
-                View {
-                    next: true,
-                    chain: CHAIN,
-                    ..EMPTY
-                },
-                Pick::NextFresh,
-            ),
-            (
-                "one short of it",
-                View {
-                    next: true,
-                    local: true,
-                    chain: CHAIN - 1,
-                    ..EMPTY
-                },
-                Pick::Next,
-            ),
-            (
-                "expired, local waits",
-                View {
-                    next: true,
-                    local: true,
-                    expired: true,
-                    ..EMPTY
-                },
-                Pick::Kick,
-            ),
-            (
-                "expired, global waits",
-                View {
-                    next: true,
-                    global: 3,
-                    expired: true,
-                    ..EMPTY
-                },
-                Pick::Global(1),
-            ),
-            (
-                "expired, alone",
-                View {
-                    next: true,
-                    expired: true,
-                    ..EMPTY
-                },
-                Pick::NextFresh,
-            ),
+            ("", Pick::Search),
+            ("next local global=9", Pick::Next),
+            ("local global=9", Pick::Local),
+            ("global=9", Pick::Global(5)),
+            ("tick=2 local urgent", Pick::Urgent),
+            ("tick=3 local urgent", Pick::Local),
+            ("urgent global=9", Pick::Urgent),
+            ("tick=61 next local global=9", Pick::Global(1)),
+            ("tick=61 next", Pick::Next),
+            ("chain=max next local", Pick::Kick),
+            ("chain=max next global=1", Pick::Kick),
+            ("chain=max next urgent", Pick::Kick),
+            ("chain=max next", Pick::NextFresh),
+            ("chain=short next local", Pick::Next),
+            ("expired next local", Pick::Kick),
+            ("expired next global=3", Pick::Global(1)),
+            ("expired next", Pick::NextFresh),
         ];
-        for (name, view, want) in table {
-            assert_eq!(pick(&view), want, "{name}");
+        for (what, want) in table {
+            assert_eq!(pick(&view(what)), want, "{what}");
         }
     }
 

@@ -140,6 +140,12 @@ impl<T> RunQueue<T> {
         tail.saturating_sub(head).min(CAP) as usize
     }
 
+    /// Whether the ring has anything. A moment's view.
+    #[inline]
+    pub fn has_local(&self) -> bool {
+        self.own.tail.load(Acquire) & !KICK > self.head.load(Acquire)
+    }
+
     /// Whether `next` is occupied. A moment's view.
     #[inline]
     pub fn has_next(&self) -> bool {

@@ -7,13 +7,13 @@ use std::any::Any;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use crate::g::G;
+use crate::g::{Ext, G};
 use crate::m;
 
 /// The values of one goroutine or thread. An `Rc` per value keeps it in place while user code looks at it, even if that
 /// code initialises further ones. They never leave their goroutine.
 #[derive(Default)]
-pub(crate) struct Locals(Vec<(usize, Rc<dyn Any>)>);
+struct Locals(Vec<(usize, Rc<dyn Any>)>);
 
 impl Locals {
     fn get(&self, key: usize) -> Option<Rc<dyn Any>> {
@@ -94,40 +94,28 @@ fn current_g() -> Option<&'static G> {
 fn find(key: usize) -> Option<Rc<dyn Any>> {
     match current_g() {
         // SAFETY: our own goroutine, in user context; the reference ends here.
-        Some(g) => unsafe { g.ext() }.locals.get(key),
+        Some(g) => locals_of(unsafe { g.ext() })?.get(key),
         None => PLAIN.with_borrow(|locals| locals.get(key)),
     }
 }
 
 fn add(key: usize, value: Rc<dyn Any>) {
     match current_g() {
-        // SAFETY: our own goroutine, in user context; the reference ends here.
-        Some(g) => unsafe { g.ext() }.locals.0.push((key, value)),
+        Some(g) => {
+            // SAFETY: our own goroutine, in user context; the reference ends here.
+            let ext = unsafe { g.ext() };
+            if ext.locals.is_none() {
+                ext.locals = Some(Box::<Locals>::default());
+            }
+            locals_of(ext).expect("made just now").0.push((key, value));
+        }
         None => PLAIN.with_borrow_mut(|locals| locals.0.push((key, value))),
     }
 }
 
-/// How often values that the drop of others made are dropped in turn; what is left then is leaked. As many as POSIX
-/// gives to thread-locals.
-const ROUNDS: u32 = 4;
-
-/// The goroutine ends: its values go, in user context. All of them: they need not be `Send`, and whoever drops the last
-/// handle to the goroutine may be another one.
-pub(crate) fn drop_all(g: &G) {
-    for round in 0..=ROUNDS {
-        if !g.has_ext() {
-            return;
-        }
-        // SAFETY: the goroutine itself, in user context. Taken out first: a value's drop may use locals again.
-        let locals = std::mem::take(unsafe { &mut g.ext().locals });
-        if locals.0.is_empty() {
-            return;
-        }
-        if round == ROUNDS {
-            return std::mem::forget(locals);
-        }
-        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || drop(locals)));
-    }
+/// A goroutine's values; none if it has not made any.
+fn locals_of(ext: &mut Ext) -> Option<&mut Locals> {
+    ext.locals.as_mut()?.downcast_mut()
 }
 
 /// Declares variables of which each goroutine has its own: the replacement for `thread_local!`, whose values a goroutine

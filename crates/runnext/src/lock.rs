@@ -11,8 +11,7 @@
 //! allocator's lock, and it needs the scheduler to move on before it lets go.
 //!
 //! # Ranks
-//! A thread that holds a lock may only take one of a higher rank; debug builds check it where the
-//! runtime nests them. The order is written down in HACKING.md.
+//! A thread that holds a lock may only take one of a higher rank; HACKING.md has the order.
 //!
 //! | value | meaning                          |
 //! |-------|----------------------------------|
@@ -56,13 +55,6 @@ impl<T> Lock<T> {
             self.lock_slow();
         }
         LockGuard { lock: self }
-    }
-
-    pub(crate) fn try_lock(&self) -> Option<LockGuard<'_, T>> {
-        self.word
-            .compare_exchange(0, 1, Acquire, Relaxed)
-            .ok()
-            .map(|_| LockGuard { lock: self })
     }
 
     #[cold]

@@ -108,6 +108,21 @@ unsafe impl Sync for M {}
 // SAFETY: as above; the thread that creates an M hands it over before it starts.
 unsafe impl Send for M {}
 
+impl G {
+    /// Ties the goroutine to `m`: it goes on there and nowhere else.
+    #[inline]
+    pub(crate) fn wire(&self, m: &M) {
+        self.set_wired(ptr::from_ref(m).cast());
+    }
+
+    /// The M it is tied to.
+    #[inline]
+    pub(crate) fn wired_to(&self) -> Option<&'static M> {
+        // SAFETY: set by `wire`; the M of a wired goroutine runs it or sleeps with it, so it is alive.
+        unsafe { self.wired().cast::<M>().as_ref() }
+    }
+}
+
 thread_local! {
     static CURRENT: Cell<*const M> = const { Cell::new(ptr::null()) };
 }
@@ -128,7 +143,7 @@ pub(crate) fn current() -> Option<&'static M> {
 #[inline(always)]
 pub(crate) fn current_g() -> Option<&'static G> {
     // SAFETY: as in `current`; a goroutine's header outlives the goroutine, which is the caller.
-    unsafe { (*CURRENT.get().as_ref()?).g.load(Relaxed).as_ref() }
+    unsafe { CURRENT.get().as_ref()?.g.load(Relaxed).as_ref() }
 }
 
 impl M {

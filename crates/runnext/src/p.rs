@@ -74,7 +74,6 @@ pub(crate) struct Stats {
     pub(crate) dispatched: AtomicU64,
     pub(crate) runnext_hits: AtomicU64,
     pub(crate) steals: AtomicU64,
-    pub(crate) stolen: AtomicU64,
 }
 
 /// Adds to a counter that only the caller writes.
@@ -137,7 +136,7 @@ impl P {
         View {
             tick: self.tick.load(Relaxed),
             next: self.runq.has_next(),
-            local: self.runq.len() > 0,
+            local: self.runq.has_local(),
             urgent,
             global,
             procs,
@@ -174,7 +173,7 @@ impl P {
     /// the last ones did. Then waking another P for it only costs.
     #[inline]
     pub(crate) fn keeps_its_own(&self) -> bool {
-        self.streak.load(Relaxed) >= STREAK && !self.runq.has_next() && self.runq.len() == 0
+        self.streak.load(Relaxed) >= STREAK && self.runq.is_empty()
     }
 
     pub(crate) fn has_work(&self) -> bool {

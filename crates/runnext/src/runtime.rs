@@ -5,15 +5,13 @@ use std::io;
 use std::mem::ManuallyDrop;
 use std::panic::{self, Location};
 use std::process::{ExitCode, Termination};
-use std::ptr::NonNull;
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
-use runnext_core::list::List;
 use runnext_sys::{clock, cpu};
 
 use crate::config::{self, Debug};
-use crate::g::{G, WaitReason};
+use crate::g::WaitReason;
 use crate::goroutine::{JoinHandle, go_on, wait_for};
 use crate::m;
 use crate::overflow;
@@ -177,17 +175,6 @@ fn stop(shared: Arc<Shared>, grace: Duration) -> Shutdown {
     Shutdown {
         finished: alive - abandoned,
         abandoned,
-    }
-}
-
-/// Takes back a header from outside its runtime, which may be gone but for this.
-pub(crate) fn return_header(shared: &Shared, g: NonNull<G>) {
-    let mut list = List::new();
-    // SAFETY: the last holder gives it, so it is in no list.
-    unsafe { list.push_back(g) };
-    if shared.slab.free(list) {
-        // SAFETY: `stop` forgot one count for exactly this moment, and it is the last use of `shared`.
-        drop(unsafe { Arc::from_raw(std::ptr::from_ref(shared)) });
     }
 }
 

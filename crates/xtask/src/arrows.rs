@@ -11,11 +11,13 @@ use crate::{File, Tree};
 
 /// First to last. A module stands for all files below it; modules in one row may import each other.
 const LAYERS: &[&[&str]] = &[
-    &["fatal", "lock"],
+    &["config", "fatal", "lock"],
     &["g", "stack", "instant"],
-    &["m", "p"],
-    &["sched"],
+    // Ms and Ps are the scheduler's nouns, `sched` its verbs.
+    &["m", "p", "sched"],
+    &["local", "overflow"],
     &["goroutine"],
+    &["scope"],
     &["sync"],
     &["chan"],
     &["time"],

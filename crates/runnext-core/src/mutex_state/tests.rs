@@ -71,7 +71,7 @@ fn try_lock_takes_a_free_mutex_with_waiters_but_not_a_starving_one() {
     let m = MutexState::new();
     set(&m, 2 * WAITER);
     assert!(m.try_lock());
-    assert_eq!(word(&m), 2 * WAITER | LOCKED);
+    assert_eq!(word(&m), (2 * WAITER) | LOCKED);
     set(&m, STARVING | WAITER);
     assert!(!m.try_lock());
 }
@@ -115,16 +115,16 @@ fn a_loser_goes_to_the_front_and_starves_when_it_is_late() {
 fn starving_goes_on_while_waiters_are_late_and_ends_with_a_quick_one() {
     for (late, goes_on) in [(true, true), (false, false)] {
         let m = MutexState::new();
-        set(&m, LOCKED | STARVING | 3 * WAITER);
+        set(&m, LOCKED | STARVING | (3 * WAITER));
         let handed = |clock: &Cell<u64>| {
-            assert_eq!(word(&m), LOCKED | STARVING | 4 * WAITER, "no barging");
-            set(&m, STARVING | 4 * WAITER);
+            assert_eq!(word(&m), LOCKED | STARVING | (4 * WAITER), "no barging");
+            set(&m, STARVING | (4 * WAITER));
             clock.set(if late { STARVING_NS + 1 } else { 10 });
         };
         let locker = Script::new(vec![Box::new(handed)]);
         m.lock_slow(&locker);
         let mode = if goes_on { STARVING } else { 0 };
-        assert_eq!(word(&m), LOCKED | mode | 3 * WAITER);
+        assert_eq!(word(&m), LOCKED | mode | (3 * WAITER));
     }
 }
 
@@ -143,7 +143,7 @@ fn a_late_waiter_does_not_make_a_free_mutex_starve() {
 
 #[test]
 fn a_spinner_announces_itself_only_if_somebody_waits() {
-    for waiters in [0, 2 * WAITER] {
+    for waiters in [0, (2 * WAITER)] {
         let m = MutexState::new();
         set(&m, LOCKED | waiters);
         let locker = Script::new(vec![Box::new(|_| {

@@ -30,7 +30,7 @@ pub(crate) mod slab;
 use std::any::Any;
 use std::cell::{Cell, UnsafeCell};
 use std::mem::{self, MaybeUninit};
-use std::panic::Location;
+use std::panic::{self, Location};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{
     AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering::*,
@@ -42,11 +42,14 @@ use runnext_core::park::{State, Woken};
 use runnext_sys::cpu;
 
 use crate::fatal::fatal;
-use crate::m::M;
 use crate::stack::Stack;
 
 /// How much of a stack's top is fetched ahead: entry, closure, and the frames of a parking call.
 const PREFETCH_LINES: usize = 6;
+
+/// How often local values that the drop of others made are dropped in turn; what is left then is leaked. As many as POSIX
+/// gives to thread-locals.
+const LOCAL_ROUNDS: u32 = 4;
 
 /// What a goroutine weighs at birth: nobody knows yet.
 const WEIGHT_FRESH: u8 = 1;
@@ -85,7 +88,6 @@ pub(crate) enum WaitReason {
     Select,
     SelectNoCases,
     Sleep,
-    Io,
     Mutex,
     RwLockRead,
     RwLockWrite,
@@ -94,8 +96,6 @@ pub(crate) enum WaitReason {
     Semaphore,
     Barrier,
     Once,
-    Future,
-    Shutdown,
 }
 
 impl WaitReason {
@@ -109,7 +109,6 @@ impl WaitReason {
             WaitReason::Select => "select",
             WaitReason::SelectNoCases => "select (no cases)",
             WaitReason::Sleep => "sleep",
-            WaitReason::Io => "IO wait",
             WaitReason::Mutex => "sync.Mutex.Lock",
             WaitReason::RwLockRead => "sync.RWMutex.RLock",
             WaitReason::RwLockWrite => "sync.RWMutex.Lock",
@@ -118,8 +117,6 @@ impl WaitReason {
             WaitReason::Semaphore => "semacquire",
             WaitReason::Barrier => "barrier",
             WaitReason::Once => "sync.Once",
-            WaitReason::Future => "future",
-            WaitReason::Shutdown => "shutdown",
         }
     }
 }
@@ -137,7 +134,7 @@ pub(crate) struct G {
     yielder: Cell<*const GYielder>,
     /// The M this goroutine must go on on: it is preempted, locked to it, or blocks while unwinding.
     /// A P that dequeues it gives itself to that M.
-    pub(crate) wired: AtomicPtr<M>,
+    wired: AtomicPtr<()>,
 }
 
 /// What is left to do once a goroutine has ended and its result is delivered.
@@ -193,7 +190,8 @@ pub(crate) struct Cold {
 #[derive(Default)]
 pub(crate) struct Ext {
     pub(crate) name: Option<Box<str>>,
-    pub(crate) locals: crate::local::Locals,
+    /// Its `goroutine_local!` values, in the form `local` gives them.
+    pub(crate) locals: Option<Box<dyn Any>>,
 }
 
 const _: () = assert!(size_of::<G>() == 64 && size_of::<Cold>() <= 96);
@@ -373,15 +371,20 @@ impl G {
         }
     }
 
-    /// Ties the goroutine to an M: it goes on there and nowhere else.
+    /// Ties the goroutine to an M (`G::wire` in `m`, which knows what that is), or unties it.
     #[inline]
-    pub(crate) fn wire(&self, m: &M) {
-        self.wired.store(ptr::from_ref(m).cast_mut(), Relaxed);
+    pub(crate) fn set_wired(&self, m: *const ()) {
+        self.wired.store(m.cast_mut(), Relaxed);
     }
 
     #[inline]
     pub(crate) fn unwire(&self) {
-        self.wired.store(ptr::null_mut(), Relaxed);
+        self.set_wired(ptr::null());
+    }
+
+    #[inline]
+    pub(crate) fn wired(&self) -> *const () {
+        self.wired.load(Relaxed)
     }
 
     #[inline]
@@ -475,9 +478,7 @@ impl G {
         // SAFETY: attached (contract); `stack` is the first word of the packed handle and never changes
         // while attached, so reading it beside the running coroutine is sound.
         let stack: Stack = unsafe { ptr::read(self.coro.get().cast::<Stack>()) };
-        let bounds = (stack.slot_start(), stack.slot_end());
-        mem::forget(stack);
-        bounds
+        (stack.slot_start(), stack.slot_end())
     }
 
     // ---- life: handles, result, the way back to the slab ----
@@ -516,10 +517,28 @@ impl G {
         unsafe { self.drop_result() };
         // That was user code: it may have used locals, and asked for the current goroutine. Then `ext`, which has the name, is
         // left to that handle.
-        crate::local::drop_all(self);
+        self.drop_locals();
         if self.is_detached() {
             // SAFETY: the one party of I1, and nothing above makes another handle now.
             unsafe { self.drop_ext() };
+        }
+    }
+
+    /// The goroutine ends: its local values go, in user context. All of them: they need not be `Send`, and whoever drops
+    /// the last handle to the goroutine may be another one.
+    pub(crate) fn drop_locals(&self) {
+        for round in 0..=LOCAL_ROUNDS {
+            if !self.has_ext() {
+                return;
+            }
+            // SAFETY: the goroutine itself, in user context. Taken out first: a value's drop may use locals again.
+            let Some(locals) = unsafe { self.ext() }.locals.take() else {
+                return;
+            };
+            if round == LOCAL_ROUNDS {
+                return mem::forget(locals);
+            }
+            let _ = panic::catch_unwind(panic::AssertUnwindSafe(move || drop(locals)));
         }
     }
 

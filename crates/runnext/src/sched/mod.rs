@@ -286,7 +286,7 @@ impl Shared {
         let global = self.global.lock();
         let mut all = global.urgent.iter().chain(global.queue.iter());
         // SAFETY: queued, so alive.
-        all.any(|g| !unsafe { g.as_ref() }.wired.load(Relaxed).is_null())
+        all.any(|g| !unsafe { g.as_ref() }.wired().is_null())
     }
 
     pub(crate) fn take_urgent(&self) -> Option<NonNull<G>> {
@@ -300,7 +300,7 @@ impl Shared {
 /// Takes the first that is wired out of a list.
 fn remove_wired(list: &mut List<G>) -> Option<&'static M> {
     // SAFETY: queued, so alive; and a wired goroutine's M sleeps with it.
-    let wired = |g: NonNull<G>| unsafe { g.as_ref().wired.load(Relaxed).as_ref() };
+    let wired = |g: NonNull<G>| unsafe { g.as_ref() }.wired_to();
     let (at, m) = list
         .iter()
         .enumerate()

@@ -193,8 +193,7 @@ fn hand_over(shared: &Shared, m: &M, g: &G, p: &P) -> bool {
     let Some(next) = choose(shared, p) else {
         return false;
     };
-    // SAFETY: the M of a wired goroutine sleeps with it.
-    let (owner, first) = match unsafe { next.wired.load(Relaxed).as_ref() } {
+    let (owner, first) = match next.wired_to() {
         Some(owner) => (owner, None),
         None => match shared.idle.lock().pop_m() {
             Some(spare) => (spare, Some(next)),

@@ -10,7 +10,10 @@ use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::panic::{self, AssertUnwindSafe, Location};
 use std::ptr::{self, NonNull};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::*};
+
+use runnext_core::list::List;
 
 use super::Shared;
 use super::call::Call;
@@ -261,7 +264,7 @@ pub(super) fn entry(g: &G) {
 
 /// The result is in the payload: tells whoever waits for it. In user context; returns in RT.
 fn end(g: &G, after: After) -> Call {
-    crate::local::drop_all(g);
+    g.drop_locals();
     if g.is_detached() {
         // SAFETY: its end, and detached.
         unsafe { g.clean_detached() };
@@ -342,7 +345,18 @@ pub(crate) fn drop_handle(g: NonNull<G>) {
         Some(m) if ptr::eq(m.shared, shared) => unsafe { m.p().own() }.free_g(g, shared),
         _ => {
             drop(call);
-            crate::runtime::return_header(shared, g);
+            return_header(shared, g);
         }
+    }
+}
+
+/// Takes back a header from outside its runtime, which may be gone but for this.
+fn return_header(shared: &Shared, g: NonNull<G>) {
+    let mut list = List::new();
+    // SAFETY: the last holder gives it, so it is in no list.
+    unsafe { list.push_back(g) };
+    if shared.slab.free(list) {
+        // SAFETY: `stop` forgot one count for exactly this moment, and it is the last use of `shared`.
+        drop(unsafe { Arc::from_raw(ptr::from_ref(shared)) });
     }
 }

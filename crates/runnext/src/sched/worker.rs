@@ -142,9 +142,9 @@ fn look_ahead(p: &P) {
 /// A chain of hand-offs is over while others wait: its next member queues up.
 #[cold]
 fn kick(shared: &Shared, p: &P) {
-    // SAFETY: the caller owns p, and what left `next` is in no queue.
-    if let Some(g) = unsafe { p.runq.take_next() } {
-        shared.put_tail(p, unsafe { g.as_ref() });
+    // SAFETY: the caller owns p; what was in its queue is alive, and now in none.
+    if let Some(g) = unsafe { p.runq.take_next().map(|g| g.as_ref()) } {
+        shared.put_tail(p, g);
     }
 }
 
@@ -300,9 +300,7 @@ pub(super) fn put_aside(shared: &Shared, p: &P) {
 
 /// Runs `g` until it switches off. False: this thread must end.
 fn execute(m: &'static M, g: &'static G) -> bool {
-    let wired = g.wired.load(Relaxed);
-    // SAFETY: a wired goroutine's M sleeps with it, so it is alive.
-    if let Some(owner) = unsafe { wired.as_ref() } {
+    if let Some(owner) = g.wired_to() {
         let p = m.p();
         m.set_p(ptr::null());
         owner.hand(p);
