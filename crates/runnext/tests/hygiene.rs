@@ -175,10 +175,8 @@ fn a_storm_of_other_signals_disturbs_nothing() {
             it_value: every,
         };
         // SAFETY: a live specification.
-        assert_eq!(
-            unsafe { libc::setitimer(libc::ITIMER_PROF, &spec, std::ptr::null_mut()) },
-            0
-        );
+        let set = unsafe { libc::setitimer(libc::ITIMER_PROF, &spec, std::ptr::null_mut()) };
+        assert_eq!(set, 0);
         for procs in [1, 2] {
             let rt = runtime(procs);
             rt.run(|| {

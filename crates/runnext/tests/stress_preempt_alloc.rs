@@ -30,7 +30,7 @@ impl OneLock {
         let mut turns = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         *turns += 1;
         // Now and then a long time, as an allocator that asks the kernel or merges its lists.
-        let rounds = if *turns % 64 == 0 { 200_000 } else { 200 };
+        let rounds = if turns.is_multiple_of(64) { 200_000 } else { 200 };
         for i in 0..rounds {
             std::hint::black_box(i);
         }
@@ -78,7 +78,7 @@ fn the_runtime_never_waits_for_a_preempted_allocation() {
                             let block = vec![id; 64 + (rounds as usize % 512)];
                             sum = sum.wrapping_add(block.iter().sum::<u64>());
                             assert!(block.iter().all(|x| *x == id));
-                            if rounds % 32 == 0 {
+                            if rounds.is_multiple_of(32) {
                                 // New goroutines, and sleeps that cost a thread.
                                 runnext::go(move || std::thread::sleep(Duration::from_micros(300)));
                             }

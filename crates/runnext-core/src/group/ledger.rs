@@ -12,7 +12,7 @@
 //!
 //! # Context
 //! [`Ledger::new`] and [`Ledger::add`] allocate. Everything else may be called from any thread at any time, allocates nothing and takes no
-//! lock. Loops over all groups, not for every switch: [`most_behind`](Ledger::most_behind), [`resync`](Ledger::resync).
+//! lock. Loops over all groups, not for every switch: `most_behind`, [`resync`](Ledger::resync).
 
 use std::sync::OnceLock;
 

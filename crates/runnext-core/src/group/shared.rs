@@ -6,7 +6,7 @@
 //! switches inside the group touch nothing here.
 //!
 //! Everything that decides whether, where and with what weight a group competes sits in one word, changed only in
-//! [`change`](Group::change). Whoever's exchange succeeds carries out the difference between the old and the new word on the
+//! `Group::change`. Whoever's exchange succeeds carries out the difference between the old and the new word on the
 //! clocks, so the sum of weights is exact however many change it at once.
 //!
 //! # Words

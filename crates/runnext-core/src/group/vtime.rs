@@ -22,7 +22,7 @@
 //!
 //! # Context
 //! No locks, no allocation. Two words change one after the other, so V may be off by one step while others are between
-//! the two; [`Clock::pull`] takes such errors back.
+//! the two; `Clock::pull` takes such errors back.
 
 use crate::shim::{AtomicU64, Ordering::Relaxed};
 
