@@ -30,7 +30,11 @@ impl OneLock {
         let mut turns = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         *turns += 1;
         // Now and then a long time, as an allocator that asks the kernel or merges its lists.
-        let rounds = if turns.is_multiple_of(64) { 200_000 } else { 200 };
+        let rounds = if turns.is_multiple_of(64) {
+            200_000
+        } else {
+            200
+        };
         for i in 0..rounds {
             std::hint::black_box(i);
         }
