@@ -418,7 +418,8 @@ impl Keeper {
                 } else {
                     let used = look.cpu.saturating_sub(last.cpu);
                     again = !same || used < (now - last.at) / 2;
-                    self.consider_asking(p, m, &mut look, light);
+                    let computes = same && used > (now - last.at) / 4;
+                    self.consider_asking(p, m, computes, &mut look, light);
                 }
             }
             _ => {}
@@ -447,8 +448,9 @@ impl Keeper {
         }
     }
 
-    /// Asks the thread to give way if it has run long enough and somebody light waits.
-    fn consider_asking(&self, p: &P, m: &M, look: &mut Look, light: &mut bool) {
+    /// Asks the thread to give way if it has run long enough and somebody light waits: by a signal only if it computes, and did
+    /// so since the last look. One that makes calls finds the note; one in and out of the kernel would see a signal as EINTR.
+    fn consider_asking(&self, p: &P, m: &M, computes: bool, look: &mut Look, light: &mut bool) {
         if !self.shared.config.preemption || look.at < look.asked + ASK_EVERY_NS {
             return;
         }
@@ -457,9 +459,13 @@ impl Keeper {
         let due = p.timers.next() <= look.at;
         let local = due && enough || p.has_work() && ran >= preempt::MIN_RUN_NS;
         let urgent = *light && enough;
-        // Only one that is on a CPU, or waits for one: a signal would end the system call of one that sleeps.
-        let on_cpu = || self.kernel_state(m) == Some(b'R');
-        if (local || urgent) && on_cpu() && preempt::request(m) {
+        if !(local || urgent) {
+            return;
+        }
+        if !computes || self.kernel_state(m) != Some(b'R') {
+            return preempt::leave_note(m);
+        }
+        if preempt::request(m) {
             look.asked = look.at;
             *light &= !urgent; // one P for it
         }

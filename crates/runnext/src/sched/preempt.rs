@@ -245,6 +245,11 @@ fn choose(shared: &Shared, p: &P) -> Option<&'static G> {
     }
 }
 
+/// Asks an M to give way at its next call or checkpoint.
+pub(super) fn leave_note(m: &M) {
+    ask(m);
+}
+
 /// Asks the M that has this P to give way to a goroutine that waits: by a note if it is in the runtime, by a signal if
 /// it computes. True: it was asked.
 pub(super) fn request(m: &M) -> bool {

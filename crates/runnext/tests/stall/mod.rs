@@ -8,8 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a test may go without ending.
-const PATIENCE: Duration = Duration::from_secs(90);
+/// How long a test may go without ending. Less in a child, so that its parent lives to show what it says.
+const PATIENCE: Duration = Duration::from_secs(120);
+const CHILDS_PATIENCE: Duration = Duration::from_secs(80);
 
 /// Aborts the process, with what each thread was doing, if it is not dropped in time. Tests of one binary take turns, so
 /// that their hogs do not count against each other.
@@ -25,7 +26,11 @@ pub fn watchdog(name: &'static str) -> Watchdog {
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let done = Arc::new(AtomicBool::new(false));
     let seen = Arc::clone(&done);
-    let guard = thread::spawn(move || watch(name, PATIENCE, &seen));
+    let patience = match std::env::var_os("RUNNEXT_TEST_CHILD") {
+        Some(_) => CHILDS_PATIENCE,
+        None => PATIENCE,
+    };
+    let guard = thread::spawn(move || watch(name, patience, &seen));
     Watchdog {
         done,
         guard: Some(guard),
