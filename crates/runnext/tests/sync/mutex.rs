@@ -12,11 +12,11 @@ fn hammer() {
         let m = Mutex::new(0_usize);
         mixed(10, |i| {
             for round in 0..5_000 {
-                if round % 3 == 0 {
-                    if let Some(mut n) = m.try_lock() {
-                        *n += 1;
-                        continue;
-                    }
+                if round % 3 == 0
+                    && let Some(mut n) = m.try_lock()
+                {
+                    *n += 1;
+                    continue;
                 }
                 *m.lock() += 1;
                 if round % 100 == i {
