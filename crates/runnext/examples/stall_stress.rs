@@ -3,8 +3,8 @@
 //! ```text
 //! cargo run --release -p runnext --example stall_stress -- --seconds 60 --procs 2 --slice-ms 1
 //! ```
-//! Prints a line per second with the rounds each load made, and ends with status 1 if one of them failed, or if any stood still
-//! for half a minute (then with the state of every thread).
+//! Prints a line per second with the rounds each load made. A load that fails ends it with a panic; one that stands still
+//! for two minutes with an abort and the state of every thread.
 
 #[path = "../tests/stall/loads.rs"]
 mod loads;
