@@ -167,7 +167,8 @@ pub fn procs() -> usize {
 }
 
 /// Changes the number of processors while the program runs; returns the old one. More are there at once; one too many
-/// is given up when the goroutine on it next enters the scheduler.
+/// is given up when the goroutine on it next enters the scheduler. A number that was nobody's choice but the system's
+/// follows the CPUs and the cgroup's quota as they change; this call ends that.
 ///
 /// # Panics
 /// Outside a runtime, and if `n` is 0 or above 1024.
@@ -181,7 +182,7 @@ pub fn procs() -> usize {
 /// }
 /// ```
 pub fn set_procs(n: usize) -> usize {
-    current_shared("set_procs").set_procs(n)
+    current_shared("set_procs").fix_procs(n)
 }
 
 /// Ties the calling goroutine to the thread it runs on, until the guard is dropped: nothing else runs on that thread and the

@@ -192,7 +192,7 @@ pub struct Builder {
 
 impl Builder {
     /// Processors: the most goroutines that run user code at one moment. Default: the CPUs this process may use, or
-    /// the cgroup's quota, whichever is less. `RUNNEXT_PROCS`.
+    /// the cgroup's quota, whichever is less, followed as they change. `RUNNEXT_PROCS`.
     pub fn procs(mut self, n: usize) -> Self {
         self.procs = Some(n);
         self
@@ -250,13 +250,10 @@ impl Builder {
 
     fn config(self) -> io::Result<(Config, i32)> {
         let debug = Debug::from_env();
-        let procs = match self
+        let chosen = self
             .procs
-            .or_else(|| config::number("RUNNEXT_PROCS", 1, MAX_PROCS))
-        {
-            Some(n) => n,
-            None => cpu::default_procs().min(MAX_PROCS),
-        };
+            .or_else(|| config::number("RUNNEXT_PROCS", 1, MAX_PROCS));
+        let procs = chosen.unwrap_or_else(|| cpu::default_procs().min(MAX_PROCS));
         config::in_range("procs", procs, 1, MAX_PROCS)?;
         let max_threads = self
             .max_threads
@@ -286,6 +283,7 @@ impl Builder {
             .unwrap_or(true);
         let config = Config {
             procs,
+            follows_system: chosen.is_none(),
             max_threads,
             stack_class: stack::class_for(stack_size)?,
             time_slice: slice,

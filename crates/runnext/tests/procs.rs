@@ -147,3 +147,60 @@ fn several_threads_resize_one_runtime() {
         }
     });
 }
+
+/// GO-SPEC's rule: a number nobody chose follows the system; one that was chosen does not.
+#[test]
+fn the_number_follows_the_cpus_until_somebody_chooses_it() {
+    if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
+        return; // nothing to take away
+    }
+    let ended = common::child(&[], || {
+        // SAFETY: no thread-local is kept over a call that can park.
+        let rt = unsafe { runnext::Runtime::builder().build() }.unwrap();
+        rt.run(|| {
+            let before = runnext::procs();
+            assert!(before >= 2);
+            leave_one_cpu();
+            while runnext::procs() == before {
+                runnext::yield_now(); // at work, or nobody looks
+            }
+            assert_eq!(runnext::procs(), 1);
+            assert_eq!(runnext::set_procs(3), 1);
+            let until = std::time::Instant::now() + std::time::Duration::from_millis(2500);
+            while std::time::Instant::now() < until {
+                assert_eq!(runnext::procs(), 3);
+                runnext::yield_now();
+            }
+        });
+    });
+    ended.passed();
+}
+
+fn leave_one_cpu() {
+    unsafe extern "C" {
+        fn sched_setaffinity(pid: i32, size: usize, mask: *const u64) -> i32;
+        fn sched_getaffinity(pid: i32, size: usize, mask: *mut u64) -> i32;
+    }
+    let mut mask = [0u64; 16];
+    // The number is read by another thread of the process: all of them are told.
+    for entry in std::fs::read_dir("/proc/self/task").unwrap() {
+        let tid: i32 = entry
+            .unwrap()
+            .file_name()
+            .to_str()
+            .unwrap()
+            .parse()
+            .unwrap();
+        // SAFETY: a mask of the size given, of 1024 CPUs.
+        let got = unsafe { sched_getaffinity(tid, size_of_val(&mask), mask.as_mut_ptr()) };
+        assert!(got >= 0);
+        let word = mask.iter().position(|w| *w != 0).unwrap();
+        let mut one = [0u64; 16];
+        one[word] = 1 << mask[word].trailing_zeros();
+        // SAFETY: as above.
+        assert_eq!(
+            unsafe { sched_setaffinity(tid, size_of_val(&one), one.as_ptr()) },
+            0
+        );
+    }
+}

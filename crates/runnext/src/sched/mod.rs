@@ -48,6 +48,7 @@ use std::time::Duration;
 
 use runnext_core::list::List;
 use runnext_core::steal::StealOrder;
+use runnext_sys::cpu;
 
 use crate::g::G;
 use crate::g::slab::Slab;
@@ -72,6 +73,8 @@ pub(crate) const MAX_PROCS: usize = 1024;
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
     pub(crate) procs: usize,
+    /// That number is the system's, and may change with it.
+    pub(crate) follows_system: bool,
     pub(crate) max_threads: usize,
     pub(crate) stack_class: u8,
     pub(crate) time_slice: Duration,
@@ -90,6 +93,8 @@ pub(crate) struct Shared {
     pub(crate) threads: Threads,
 
     procs: AtomicUsize,
+    /// The number of Ps is the system's, not the program's.
+    follows_system: AtomicBool,
     /// By id; made when first needed, freed with the runtime.
     allp: Box<[AtomicPtr<P>]>,
     /// By number of Ps; made, outside the runtime's locks, before that number is set.
@@ -126,6 +131,7 @@ impl Shared {
             monitor: Monitor::new(),
             threads: Threads::new(config.max_threads),
             procs: AtomicUsize::new(0),
+            follows_system: AtomicBool::new(config.follows_system),
             allp: (0..MAX_PROCS)
                 .map(|_| AtomicPtr::new(ptr::null_mut()))
                 .collect(),
@@ -155,6 +161,23 @@ impl Shared {
     #[inline]
     pub(crate) fn procs(&self) -> usize {
         self.procs.load(Relaxed)
+    }
+
+    /// As [`set_procs`](Self::set_procs), on the program's word: from now on it does not follow the system's.
+    pub(crate) fn fix_procs(&self, n: usize) -> usize {
+        self.follows_system.store(false, SeqCst);
+        self.set_procs(n)
+    }
+
+    /// Nobody has said how many Ps there are to be: as many as the system gives CPUs now. By a thread that may block.
+    fn follow_system(&self) {
+        if self.follows_system.load(SeqCst) {
+            let n = cpu::default_procs().min(MAX_PROCS);
+            // Should somebody say a number just now, it may be overtaken once; not twice.
+            if n != self.procs() && self.follows_system.load(SeqCst) {
+                self.set_procs(n);
+            }
+        }
     }
 
     /// Changes the number of Ps; returns the old one. New Ps are idle until there is work for them; a P that

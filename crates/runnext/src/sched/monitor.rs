@@ -60,6 +60,8 @@ const LONG_NS: u64 = 10_000_000;
 const TIMERS_EVERY_NS: u64 = 50_000;
 /// How long everything rests before it is looked at as a deadlock.
 const DEADLOCK_AFTER_NS: u64 = 100_000_000;
+/// How often it is looked at again, each time after twice as long.
+const DEADLOCK_ASKED: u32 = 6;
 /// A P is asked at most this often to give way to a light goroutine.
 const ASK_EVERY_NS: u64 = 250_000;
 /// Looks without anything waiting before it sleeps deeply.
@@ -175,7 +177,7 @@ pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<()> {
         shared: Arc::clone(shared),
         looks: Vec::with_capacity(MAX_PROCS), // I1; untouched capacity costs nothing
         quiet: 0,
-        suspected_since: None,
+        suspicion: None,
         tidy_at: 0,
     };
     let handle = thread::Builder::new()
@@ -192,6 +194,15 @@ pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<()> {
         thread::yield_now();
     }
     Ok(())
+}
+
+/// That nothing may ever happen again.
+#[derive(Clone, Copy)]
+struct Suspicion {
+    /// When to look.
+    at: u64,
+    /// How often it was looked at.
+    asked: u32,
 }
 
 /// What the monitor saw of a P's thread when it last looked.
@@ -229,7 +240,7 @@ struct Keeper {
     looks: Vec<Look>,
     /// Looks in a row with nothing waiting.
     quiet: u32,
-    suspected_since: Option<u64>,
+    suspicion: Option<Suspicion>,
     tidy_at: u64,
 }
 
@@ -252,7 +263,8 @@ impl Keeper {
                 self.look(now)
             };
             shared.threads.check_spares(&shared);
-            if nap == DEEP || now >= self.tidy_at {
+            if now >= self.tidy_at || nap == DEEP && shared.idle_ps.load(Relaxed) == shared.procs()
+            {
                 self.tidy_at = now + TIDY_NS;
                 shared.threads.tidy();
             }
@@ -318,21 +330,29 @@ impl Keeper {
         }
     }
 
-    /// Checks a suspicion of deadlock once it has lasted. Returns when to come back to it.
+    /// Checks a suspicion of deadlock once it has lasted. Returns when to come back to it: what is not certain at first may
+    /// be so when a thread that was about to end has ended, so it asks again a few times, more and more rarely.
     fn consider_deadlock(&mut self, now: u64) -> u64 {
         let monitor = &self.shared.monitor;
-        if !monitor.suspects.load(Relaxed) {
+        if monitor.suspects.swap(false, SeqCst) {
+            self.suspicion = Some(Suspicion {
+                at: now + DEADLOCK_AFTER_NS,
+                asked: 0,
+            });
+        }
+        let Some(Suspicion { at, asked }) = self.suspicion else {
             return u64::MAX;
+        };
+        if now < at {
+            return at;
         }
-        let since = *self.suspected_since.get_or_insert(now);
-        if now < since + DEADLOCK_AFTER_NS {
-            return since + DEADLOCK_AFTER_NS;
-        }
-        self.suspected_since = None;
-        // Before the check: who comes to rest after it starts a new suspicion.
-        monitor.suspects.store(false, SeqCst);
         deadlock::check(&self.shared, self.shared.threads.count() + 2);
-        u64::MAX
+        let again = asked < DEADLOCK_ASKED && self.shared.is_dormant();
+        self.suspicion = again.then(|| Suspicion {
+            at: now + (DEADLOCK_AFTER_NS << asked),
+            asked: asked + 1,
+        });
+        self.suspicion.as_ref().map_or(u64::MAX, |next| next.at)
     }
 
     /// Takes the Ps that are too many since `set_procs`: a thread that computes gives its own up when its timer ticks, and one

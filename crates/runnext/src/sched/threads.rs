@@ -32,6 +32,8 @@ use crate::m::{self, M};
 
 /// Between rounds of housekeeping while there is something to return.
 const HOUSEKEEPING_NS: u64 = 100_000_000;
+/// Between two counts of the CPUs the process may use, while it is at work (Go's figure).
+const CPUS_NS: u64 = 1_000_000_000;
 /// Idle Ms kept for preemption, which cannot make threads.
 const SPARES: usize = 1;
 /// Stack of an M's own thread: scheduler frames, and the drop of a closure that got no stack of its own.
@@ -167,6 +169,7 @@ pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<()> {
         threads: Vec::new(),
         refused: false,
         next_housekeeping: 0,
+        next_count: 0,
     };
     let handle = thread::Builder::new()
         .name("runnext-threads".into())
@@ -193,6 +196,7 @@ struct Maker {
     /// The system refused a thread, and we said so.
     refused: bool,
     next_housekeeping: u64,
+    next_count: u64,
 }
 
 impl Maker {
@@ -323,6 +327,10 @@ impl Maker {
             surplus
         };
         self.reap();
+        if now >= self.next_count {
+            self.next_count = now + CPUS_NS;
+            shared.follow_system();
+        }
         let more = shared.stacks.trim();
         self.next_housekeeping = now + HOUSEKEEPING_NS;
         if surplus > 0 || more {
