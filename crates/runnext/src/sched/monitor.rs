@@ -20,7 +20,7 @@
 //! | AWAKE  | not, or for less than a look may wait    | nobody                                                    |
 //! | SHORT  | up to [`STEADY_NS`]: goroutines wait     | who makes a light goroutine runnable and finds no idle P  |
 //! | DEEP   | none wait: 10 ms, or if no P is in use   | who makes any goroutine runnable and finds no idle P, or  |
-//! |        | until poked                              | does not wake one                                         |
+//! |        | until poked                              | does not wake one; a thread that has burnt a slice of CPU |
 //!
 //! Who wakes it if work is queued just as it goes to sleep? It publishes `nap`, then a full fence, then looks at the queues once
 //! more; who queues work puts a full fence before it reads `nap` (`Shared::wake_one`). Two shortcuts do without the fence
@@ -116,6 +116,13 @@ impl Monitor {
     /// Everything has come to rest. Whether for ever, the monitor finds out after a while: most rests are short.
     pub(super) fn suspect_deadlock(&self) {
         if !self.suspects.swap(true, Relaxed) {
+            self.poke();
+        }
+    }
+
+    /// A thread has burnt a slice's worth of CPU: a monitor that sleeps for good, because no P was in use, wakes up.
+    pub(super) fn note_work(&self) {
+        if self.until.load(Relaxed) == u64::MAX {
             self.poke();
         }
     }

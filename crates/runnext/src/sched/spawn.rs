@@ -343,19 +343,18 @@ pub(crate) fn drop_handle(g: NonNull<G>) {
     match call.m() {
         // SAFETY: the call owns the P.
         Some(m) if ptr::eq(m.shared, shared) => unsafe { m.p().own() }.free_g(g, shared),
-        _ => {
-            drop(call);
-            return_header(shared, g);
-        }
+        _ => return_header(shared, g, call),
     }
 }
 
 /// Takes back a header from outside its runtime, which may be gone but for this.
-fn return_header(shared: &Shared, g: NonNull<G>) {
+fn return_header(shared: &Shared, g: NonNull<G>, call: Call) {
     let mut list = List::new();
     // SAFETY: the last holder gives it, so it is in no list.
     unsafe { list.push_back(g) };
-    if shared.slab.free(list) {
+    let last = shared.slab.free(list);
+    drop(call); // open until here for the slab's lock
+    if last {
         // SAFETY: `stop` forgot one count for exactly this moment, and it is the last use of `shared`.
         drop(unsafe { Arc::from_raw(ptr::from_ref(shared)) });
     }
