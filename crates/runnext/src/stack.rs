@@ -11,8 +11,9 @@
 //! |— guard: 4 pages —|———————— grows down ————————|<- base (coloured)|
 //! ```
 //!
-//! Stack tops are *coloured*: shifted by a few cache lines, differently for neighbours. Without it the
-//! hot top of every stack falls into the same cache sets.
+//! Stack tops are *coloured*: shifted by a few cache lines, and a few pages, differently for neighbours. Without
+//! it the hot top of every stack falls into the same sets of the caches and of the TLB, slots being aligned far
+//! beyond what those tell apart.
 //!
 //! # Where a stack comes from
 //! A P's own LIFO ([`Cache`], warm) → the class's free list (committed, then discarded ones) → the next
@@ -45,6 +46,8 @@ const CLASSES: usize = 16;
 const GUARD_PAGES: usize = 4;
 const COLOURS: usize = 16;
 const COLOUR_STEP: usize = 128;
+/// As many pages as the index of a common second-level cache tells apart.
+const PAGE_COLOURS: usize = 16;
 /// Address space mapped at once; at least one slot.
 const CHUNK: usize = 64 << 20;
 /// Slots of one class: bounds its link table, which is address space until used.
@@ -59,8 +62,10 @@ const LOCAL_MAX: usize = 64;
 pub(crate) struct Stack(NonZeroUsize);
 
 impl Stack {
-    fn new(slot_end: usize, colour: usize, class: u8) -> Stack {
-        let base = slot_end - (colour % COLOURS) * COLOUR_STEP;
+    fn new(slot_end: usize, slot: usize, class: u8) -> Stack {
+        let lines = slot % COLOURS;
+        let pages = slot / COLOURS % page_colours(class_size(class));
+        let base = slot_end - lines * COLOUR_STEP - pages * map::page_size();
         Stack(NonZeroUsize::new(base | class as usize).expect("a slot ends above zero"))
     }
 
@@ -100,6 +105,11 @@ unsafe impl corosensei::stack::Stack for Stack {
 /// Bytes of guard at the low end of every slot.
 pub(crate) fn guard_size() -> usize {
     GUARD_PAGES * map::page_size()
+}
+
+/// How many pages stack tops differ by: at most an eighth of what there is to use.
+fn page_colours(size: usize) -> usize {
+    ((size - guard_size()) / map::page_size() / 8).clamp(1, PAGE_COLOURS)
 }
 
 fn class_size(class: u8) -> usize {

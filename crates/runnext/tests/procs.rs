@@ -198,9 +198,7 @@ fn leave_one_cpu() {
         let mut one = [0u64; 16];
         one[word] = 1 << mask[word].trailing_zeros();
         // SAFETY: as above.
-        assert_eq!(
-            unsafe { sched_setaffinity(tid, size_of_val(&one), one.as_ptr()) },
-            0
-        );
+        let set = unsafe { sched_setaffinity(tid, size_of_val(&one), one.as_ptr()) };
+        assert_eq!(set, 0);
     }
 }
