@@ -202,7 +202,7 @@ pub fn set_procs(n: usize) -> usize {
 /// }
 /// ```
 pub fn lock_os_thread() -> OsThreadGuard {
-    let call = Call::enter();
+    let call = Call::brief();
     if let (Some(m), Some(g)) = (call.m(), call.g()) {
         m.locks.set(
             m.locks
@@ -225,7 +225,7 @@ pub struct OsThreadGuard {
 
 impl Drop for OsThreadGuard {
     fn drop(&mut self) {
-        let call = Call::enter();
+        let call = Call::brief();
         if let (Some(m), Some(g)) = (call.m(), call.g()) {
             m.locks.set(m.locks.get() - 1);
             if m.locks.get() == 0 {

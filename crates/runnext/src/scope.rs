@@ -95,7 +95,7 @@ impl State {
             // The count reached zero, so the scope has given up its own and sleeps, or is about to, until we
             // wake it: it is still there.
             // SAFETY: written by `wait` before it gave up its count.
-            Call::enter().wake(unsafe { Waiter::from_raw(state.waiter.load(Relaxed)) });
+            Call::brief().wake(unsafe { Waiter::from_raw(state.waiter.load(Relaxed)) });
         }
     }
 

@@ -132,7 +132,7 @@ impl Receiver<Instant> {
     /// never will be. `Instant`s beyond the clock's range stop it.
     pub(crate) fn set_timer(&self, when: Instant, period: Duration) -> bool {
         match self.chan() {
-            Some(Chan::Clock(clock)) => clock.set(&Call::enter(), when, in_ns(period)),
+            Some(Chan::Clock(clock)) => clock.set(&Call::brief(), when, in_ns(period)),
             _ => false,
         }
     }
@@ -349,7 +349,7 @@ impl<T> Sender<T> {
 }
 
 fn close<T>(chan: &Chan<T>) -> bool {
-    let call = Call::enter();
+    let call = Call::brief();
     each!(chan, c => Flavor::<T>::close(c, &call))
 }
 

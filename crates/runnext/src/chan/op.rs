@@ -175,7 +175,7 @@ unsafe fn recv_slow<T, F: Flavor<T>>(
 pub(super) fn try_send<T, F: Flavor<T>>(chan: &F, value: T) -> Result<(), TrySendError<T>> {
     let mut value = MaybeUninit::new(value);
     loop {
-        let call = Call::enter();
+        let call = Call::brief();
         // SAFETY: initialised, and given up if `Done`.
         let mut step = unsafe { chan.quick_send(value.as_mut_ptr()) };
         if step == Step::Blocked {
@@ -203,7 +203,7 @@ pub(super) fn try_send<T, F: Flavor<T>>(chan: &F, value: T) -> Result<(), TrySen
 #[inline]
 pub(super) fn try_recv<T, F: Flavor<T>>(chan: &F) -> Result<T, TryRecvError> {
     let mut slot = MaybeUninit::uninit();
-    let call = Call::enter();
+    let call = Call::brief();
     // SAFETY: the slot is ours, and empty.
     match unsafe { chan.quick_recv(slot.as_mut_ptr()) } {
         Step::Done(peer) => {

@@ -60,7 +60,7 @@ impl Drop for Section {
 
 #[inline]
 fn open(m: &'static M) {
-    let call = Call::enter();
+    let call = Call::brief();
     m.home.set(m::BLK);
     if m.p().has_work() || m.shared().has_global() {
         m.shared().monitor.work_waits(false);

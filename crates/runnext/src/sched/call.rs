@@ -6,7 +6,7 @@
 //!
 //! # Protocol
 //! enter:  CAS USER→RT. If that fails the P was taken away: wait for one, with the goroutine wired to this thread.
-//! leave:  store USER, then look whether somebody asked this thread to give way.
+//! leave:  store USER, then look whether somebody asked this thread to give way (but in brief calls).
 //! park:   publish the waiter first, drop all locks, then [`Call::park`]. Returns with the call still open, perhaps on
 //!         another thread.
 //! wake:   [`Call::wake`], after all locks are dropped.
@@ -33,6 +33,8 @@ use crate::p::P;
 /// An open runtime call. Not `Send`: it speaks for the calling thread.
 pub(crate) struct Call {
     m: Option<&'static M>,
+    /// It must not move the goroutine to another thread: a function that is not said to block opened it.
+    brief: bool,
     _here: PhantomData<*const ()>,
 }
 
@@ -49,14 +51,25 @@ impl Call {
         }
         Call {
             m,
+            brief: false,
             _here: PhantomData,
         }
+    }
+
+    /// Opens a call of a function whose documentation has no `# Blocks`: the goroutine stays on its thread, so it does not
+    /// give way on the way out. A note to do so waits for the next call that may, or for the signal that follows.
+    #[inline]
+    pub(crate) fn brief() -> Call {
+        let mut call = Call::enter();
+        call.brief = true;
+        call
     }
 
     /// The call that the worker opened when it resumed this goroutine.
     pub(super) fn resumed() -> Call {
         Call {
             m: m::current(),
+            brief: false,
             _here: PhantomData,
         }
     }
@@ -206,7 +219,7 @@ impl Drop for Call {
     fn drop(&mut self) {
         if let Some(m) = self.m {
             m.leave();
-            if m.asked.load(Relaxed) {
+            if m.asked.load(Relaxed) && !self.brief {
                 give_way(m);
             }
         }

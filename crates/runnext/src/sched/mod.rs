@@ -201,7 +201,7 @@ impl Shared {
             }
         }
         // In RT: a handler on this thread takes the lock that `resize` holds.
-        let _call = call::Call::enter();
+        let _call = call::Call::brief();
         self.resize(n)
     }
 

@@ -155,7 +155,7 @@ pub(crate) unsafe fn spawn<B: Body>(
     unsafe { put(payload.as_mut_ptr().cast(), body) };
     let ext = options.ext.map_or(ptr::null_mut(), Box::into_raw);
 
-    let call = Call::enter();
+    let call = Call::brief();
     let p = match call.m() {
         Some(m) if ptr::eq(m.shared, shared) => Some(m.p()),
         _ => None,
@@ -269,7 +269,7 @@ fn end(g: &G, after: After) -> Call {
         // SAFETY: its end, and detached.
         unsafe { g.clean_detached() };
     }
-    let mut call = Call::enter();
+    let mut call = Call::brief();
     if let Some(m) = call.m() {
         // Before anybody can see that it ended: who has joined all others counts one.
         bump_release(&m.p().stats.ended);
@@ -291,7 +291,7 @@ fn end(g: &G, after: After) -> Call {
             // SAFETY: given with its argument by the body, to be called once after its end.
             unsafe { hook(after.with) };
         }
-        call = Call::enter();
+        call = Call::brief();
     }
     call
 }
@@ -339,7 +339,7 @@ pub(crate) fn drop_handle(g: NonNull<G>) {
     if !header.drop_ref() {
         return;
     }
-    let call = Call::enter();
+    let call = Call::brief();
     match call.m() {
         // SAFETY: the call owns the P.
         Some(m) if ptr::eq(m.shared, shared) => unsafe { m.p().own() }.free_g(g, shared),

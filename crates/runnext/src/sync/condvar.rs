@@ -206,7 +206,7 @@ impl Condvar {
     /// runnext::sync::Condvar::new().notify_one(); // nobody waits: nothing happens, now or later
     /// ```
     pub fn notify_one(&self) {
-        let call = Call::enter();
+        let call = Call::brief();
         let waiter = self.queue.lock().pop();
         if let Some(waiter) = waiter {
             call.wake(waiter);
@@ -231,7 +231,7 @@ impl Condvar {
     /// }
     /// ```
     pub fn notify_all(&self) {
-        let call = Call::enter();
+        let call = Call::brief();
         let batch = self.queue.lock().take_all();
         batch.wake(&call);
     }

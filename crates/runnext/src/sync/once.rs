@@ -181,7 +181,7 @@ struct Running<'a> {
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
-        let call = Call::enter();
+        let call = Call::brief();
         let batch = {
             let mut inner = self.once.inner.lock();
             inner.runner = None;

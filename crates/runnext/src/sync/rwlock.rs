@@ -144,7 +144,7 @@ impl RawRwLock {
     #[inline(never)]
     fn unread_slow(&self) {
         if self.leaving.fetch_sub(1, AcqRel) == 1 {
-            self.write_spot.give(&Call::enter()); // I2
+            self.write_spot.give(&Call::brief()); // I2
         }
     }
 
@@ -177,7 +177,7 @@ impl RawRwLock {
     unsafe fn unwrite(&self) {
         let waiting = self.readers.fetch_add(PENDING, AcqRel) + PENDING;
         if waiting > 0 {
-            self.read_spot.give_many(&Call::enter(), waiting as usize);
+            self.read_spot.give_many(&Call::brief(), waiting as usize);
         }
         // SAFETY: a writer holds it.
         unsafe { self.writers.unlock() };

@@ -182,7 +182,7 @@ impl Semaphore {
 
     #[cold]
     fn give_to_waiters(&self, n: usize) {
-        let call = Call::enter();
+        let call = Call::brief();
         let batch = {
             let mut queue = self.queue.lock();
             let (batch, taken) = queue.take(n);

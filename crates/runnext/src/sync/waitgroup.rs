@@ -192,7 +192,7 @@ impl Inner {
     /// The step to zero, or so it looks, while somebody waits.
     #[cold]
     fn last_done(&self) {
-        let call = Call::enter();
+        let call = Call::brief();
         let mut queue = self.queue.lock();
         // WAITING cannot change under the lock, and the caller's own count keeps it from zero until here.
         // AcqRel: whom we wake sees, through us, what was done before every other `done`.

@@ -137,7 +137,7 @@ impl Task {
         let Some(shared) = self.shared.upgrade() else {
             return false;
         };
-        let call = Call::enter();
+        let call = Call::brief();
         let (was, first) = {
             let mut heap = self.lock.lock();
             let word = self.cell.claim.load(Relaxed);
@@ -166,7 +166,7 @@ impl Task {
         let Some(shared) = self.shared.upgrade() else {
             return false; // given up with the runtime
         };
-        let call = Call::enter();
+        let call = Call::brief();
         let was = self.undo(&shared, *self.lock.lock());
         drop(call);
         if was {
