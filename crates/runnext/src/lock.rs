@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicU32, Ordering::*};
 use runnext_sys::futex;
 
 /// Rounds of spinning before sleeping. Critical sections are tens of instructions; the number is a
-/// guess that `bench spawn` and `bench fanin` are insensitive to between 20 and 500.
+/// guess, which `bench fanin` would show to be wrong first.
 const SPINS: u32 = 100;
 
 pub(crate) struct Lock<T> {

@@ -35,8 +35,8 @@
 //!     until it has a P again; if all others wait for that lock, only this thread can see it and hand the P on.
 //! I2  An M that a P names is alive while `watching` is held (`M::hand`, `Threads::reap`).
 //!
-//! Tunables: [`FAST_NS`], [`STEADY_NS`]: `bench blocking` gives the longest gap, `bench preempt_cost` the price; from
-//! 0.1 to 1 ms the price is within noise.
+//! Tunables: [`FAST_NS`], [`STEADY_NS`]: guesses that keep the longest gap beside a blocked thread under 2 ms (`bench gap`); the
+//! price is in `bench lost`.
 
 use std::io;
 use std::sync::Arc;

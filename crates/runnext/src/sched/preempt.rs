@@ -26,8 +26,8 @@
 //! # Context
 //! Async-signal-safe: no allocation, no foreign lock, errno kept. On the alternate stack, where it may sleep for long.
 //!
-//! Tunables: [`MIN_RUN_NS`]: `bench tail` at 0.25–4 ms: below 0.5 ms heavy throughput drops, above 2 ms the light
-//! p99 grows with it.
+//! Tunables: [`MIN_RUN_NS`], [`MIN_RUN_FRESH_NS`]: guesses, not yet swept. `bench tail` is the measure: the light p99 against the
+//! heavy throughput.
 
 use std::ffi::c_void;
 use std::io;
