@@ -484,7 +484,7 @@ impl Keeper {
         let ran = look.at - look.since;
         let enough = m.g().is_none_or(|g| ran >= preempt::min_run(g));
         let due = p.timers.next() <= look.at;
-        let local = due && enough || ran >= preempt::MIN_RUN_NS && p.light_waits();
+        let local = due && enough || p.has_work() && ran >= preempt::MIN_RUN_NS;
         let urgent = *light && enough;
         if !(local || urgent) {
             return;
