@@ -39,7 +39,7 @@ fn every_capacity_blocks_keeps_order_and_drains() {
     }
 }
 
-#[runnext::test]
+#[runnext::test(procs = 1)]
 fn a_blocked_receiver_waits_for_the_send() {
     let (tx, rx) = chan::bounded(0);
     static SENT: AtomicUsize = AtomicUsize::new(0);
@@ -53,7 +53,7 @@ fn a_blocked_receiver_waits_for_the_send() {
     assert_eq!(h.join().unwrap(), 1);
 }
 
-#[runnext::test]
+#[runnext::test(procs = 1)]
 fn close_ends_every_wait_and_gives_values_back() {
     for cap in [0, 1] {
         let (tx, rx) = chan::bounded(cap);
@@ -114,7 +114,7 @@ impl Drop for Counted {
     }
 }
 
-#[runnext::test]
+#[runnext::test(procs = 1)]
 fn values_are_dropped_once() {
     let alive = Arc::new(AtomicUsize::new(0));
     for make in [|| chan::bounded(100), || chan::unbounded::<Counted>()] {

@@ -169,7 +169,7 @@ fn forgotten_timers_cost_nothing() {
     }
 }
 
-#[runnext::test]
+#[runnext::test(procs = 1)]
 fn a_timer_can_be_closed() {
     let rx = chan::after(Duration::MAX);
     let closer = rx.clone();

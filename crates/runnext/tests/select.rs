@@ -214,7 +214,7 @@ fn closing_does_not_hide_a_value() {
 }
 
 /// GO-SPEC 44: the same channel twice; the loser leaves and nobody behind it is forgotten.
-#[runnext::test]
+#[runnext::test(procs = 1)]
 fn the_same_channel_twice() {
     let (tx, rx) = chan::bounded::<u8>(0);
     let (tx2, rx2) = chan::bounded::<u8>(0);
@@ -254,7 +254,7 @@ fn closed_and_never() {
     assert_eq!(never.recv_timeout(MS), Err(chan::RecvTimeoutError::Timeout));
 }
 
-#[runnext::test]
+#[runnext::test(procs = 1)]
 fn a_select_without_cases_waits_for_ever() {
     let started = Arc::new(AtomicUsize::new(0));
     let flag = started.clone();
@@ -290,7 +290,7 @@ fn works_on_plain_threads() {
     assert_eq!(h.join().unwrap(), 2 * (499 * 500 / 2));
 }
 
-#[runnext::test]
+#[runnext::test(procs = 1)]
 fn time_outs() {
     let (tx, rx) = chan::bounded::<u8>(0);
     let start = Instant::now();
@@ -329,7 +329,7 @@ fn dynamic_receives() {
 }
 
 /// A chosen send completes without blocking, whoever comes in between.
-#[runnext::test]
+#[runnext::test(procs = 1)]
 fn dynamic_sends_keep_their_place() {
     let (tx, rx) = chan::bounded(1);
     let mut select = Select::new();
@@ -366,7 +366,7 @@ fn dynamic_sends_keep_their_place() {
     assert_eq!(select.select().send(&tx, 6), Err(SendError(6)));
 }
 
-#[runnext::test]
+#[runnext::test(procs = 1)]
 fn dynamic_rendezvous_from_either_side() {
     let (tx, rx) = chan::bounded::<u32>(0);
     // The receiver waits first.
@@ -402,7 +402,7 @@ fn dynamic_rendezvous_from_either_side() {
     assert_eq!(h.join().unwrap(), Ok(3));
 }
 
-#[runnext::test]
+#[runnext::test(procs = 1)]
 fn an_operation_not_completed_panics_and_harms_nobody() {
     let log = Arc::new(Mutex::new(Vec::new()));
     for cap in [0, 1] {
