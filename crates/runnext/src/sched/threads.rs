@@ -111,11 +111,10 @@ impl Threads {
 
     /// Whether no M has a goroutine but such as wait with it. By the monitor, in a look, while no M is freed.
     pub(super) fn all_idle(&self) -> bool {
-        // SAFETY: see above.
-        let mut ms = self
-            .ms
-            .iter()
-            .filter_map(|slot| unsafe { slot.load(Acquire).as_ref() });
+        let mut ms = self.ms.iter().filter_map(|slot| {
+            // SAFETY: no M is freed during a look.
+            unsafe { slot.load(Acquire).as_ref() }
+        });
         ms.all(|m| m.state() == m::NOP && m.g().is_none_or(|g| g.state.get() == park::WAITING))
     }
 
