@@ -64,6 +64,7 @@ mod runtime;
 mod sched;
 mod scope;
 mod stack;
+pub mod stats;
 pub mod sync;
 pub mod time;
 
