@@ -396,7 +396,7 @@ impl<T: Linked> RunQueue<T> {
     /// have it by now.
     ///
     /// # Safety
-    /// The caller is the owner.
+    /// The caller is the owner, or takes the answer for a guess: the handle may be long gone from here.
     #[inline]
     pub unsafe fn peek(&self, ahead: u64) -> Option<NonNull<T>> {
         let number = self.head.load(Relaxed) + ahead;

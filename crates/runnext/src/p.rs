@@ -177,6 +177,22 @@ impl P {
         self.streak.load(Relaxed) >= STREAK && self.runq.is_empty()
     }
 
+    /// Whether somebody light seems to be next here. Hogs that wait their turn do not count: they cost each other nothing but
+    /// switches. For observers: a moment's view.
+    pub(crate) fn light_waits(&self) -> bool {
+        // SAFETY: a guess is all we need; headers are type-stable, whoever has them by now.
+        let head = unsafe { self.runq.peek(0).map(|g| g.as_ref().is_light()) };
+        self.runq.has_next() || head.unwrap_or(false)
+    }
+
+    /// An event, not the running chain, decides what is next: whatever follows has a slice of its own.
+    pub(crate) fn break_chain(&self) {
+        self.slice
+            .store(self.slice.load(Relaxed).wrapping_add(1), Relaxed);
+        self.chain.set(0);
+        self.expired.store(false, Relaxed);
+    }
+
     pub(crate) fn has_work(&self) -> bool {
         !self.runq.is_empty()
     }

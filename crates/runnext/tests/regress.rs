@@ -4,11 +4,11 @@ mod common;
 
 use std::cell::{Cell, RefCell};
 use std::panic::{self, AssertUnwindSafe};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
 use std::sync::{Arc, Mutex};
 
 use common::{child, message, runtime, until};
-use runnext::{Goroutine, JoinHandle, go, goroutine_local, lock_os_thread, scope, set_procs};
+use runnext::{Goroutine, JoinHandle, chan, go, goroutine_local, lock_os_thread, scope, set_procs};
 
 /// A goroutine-local made by the drop of another was dropped with the last handle: on another goroutine, perhaps another
 /// thread, though it need not be `Send`.
@@ -93,13 +93,12 @@ fn a_refused_scoped_goroutine_may_panic_in_its_drop() {
     }
     child(&[("RUNNEXT_DEBUG", "mprotectguards=1")], || {
         runtime(2).run(|| {
-            let release = Arc::new(AtomicBool::new(false));
-            let first = {
-                let release = Arc::clone(&release);
-                go(move || until(|| release.load(Relaxed)))
-            };
-            // More that wait in a row than there can be stacks.
-            let last = (0..40_000).fold(first, |before, _| go(move || drop(before.join())));
+            let (release, released) = chan::bounded::<()>(0);
+            // More that wait than there can be stacks. Each for itself: one that gets none must not end another that has one.
+            for _ in 0..40_000 {
+                let released = released.clone();
+                go(move || released.recv().is_ok());
+            }
             let refused = || {
                 let bomb = Bomb;
                 let outcome = panic::catch_unwind(AssertUnwindSafe(|| {
@@ -111,8 +110,7 @@ fn a_refused_scoped_goroutine_may_panic_in_its_drop() {
                 outcome.expect("joined, so not the scope's").is_err()
             };
             until(refused);
-            release.store(true, Relaxed);
-            drop(last);
+            drop(release);
             until(|| runnext::num_goroutines() == 1);
         });
     })

@@ -11,11 +11,17 @@
 //! `BLOCKED` is the number of parks of plain threads less the number of wake-ups they were sent. The *waker* takes a thread
 //! out of it, before it wakes it: so one that was woken and has not run yet does not count.
 //!
+//! # Who suspects it
+//! The last of them to rest: the P that becomes idle when threads wait (`Shared::note_rest`), or the thread that goes to sleep
+//! when all Ps are idle ([`thread_rests`]). Each counts itself, then a full fence, then looks at the other, so one of them sees both.
+//!
 //! # Context
 //! By the monitor. Reads headers that nobody changes any more; writes with write(2) and ends the process with status 2.
 
 use std::fmt::Write;
-use std::sync::atomic::{AtomicIsize, Ordering::*};
+use std::ptr;
+use std::sync::atomic::{AtomicIsize, Ordering::*, fence};
+use std::sync::{Mutex, MutexGuard};
 
 use runnext_core::park;
 
@@ -31,16 +37,48 @@ pub(super) static TIMED: AtomicIsize = AtomicIsize::new(0);
 /// Goroutines named in the report; the rest is counted.
 const SHOWN: usize = 1000;
 
+/// The runtimes whose monitor runs.
+static RUNTIMES: Mutex<Vec<Watched>> = Mutex::new(Vec::new());
+
+struct Watched(*const Shared);
+
+// SAFETY: only used while it is in the list, and it leaves the list before it is freed.
+unsafe impl Send for Watched {}
+
+fn runtimes() -> MutexGuard<'static, Vec<Watched>> {
+    RUNTIMES.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+/// A plain thread is about to sleep until somebody wakes it, and has counted itself in `BLOCKED`.
+pub(super) fn thread_rests() {
+    fence(SeqCst); // pairs with the one in `note_rest`
+    for Watched(shared) in runtimes().iter() {
+        // SAFETY: in the list, which is locked.
+        unsafe { &**shared }.note_rest();
+    }
+}
+
 impl Shared {
     /// A P has become idle. If it was the last and nothing is awaited, the monitor should have a look.
     #[inline]
     pub(super) fn note_rest(&self) {
+        fence(SeqCst); // pairs with the one in `thread_rests`
         if self.idle_ps.load(Relaxed) == self.procs()
             && BLOCKED.load(Relaxed) > 0
             && !self.seat.any_timers()
         {
             self.monitor.suspect_deadlock();
         }
+    }
+
+    /// Its monitor runs from here on.
+    pub(super) fn watch_for_deadlock(&self) {
+        runtimes().push(Watched(self));
+    }
+
+    /// Its monitor is about to end.
+    pub(super) fn unwatch_for_deadlock(&self) {
+        runtimes().retain(|watched| !ptr::eq(watched.0, self));
     }
 }
 

@@ -155,7 +155,8 @@ impl Monitor {
     }
 
     /// Waits for the thread, which has been told to stop.
-    pub(super) fn join(&self) {
+    pub(super) fn join(&self, shared: &Shared) {
+        shared.unwatch_for_deadlock();
         let handle = self.handle.lock().unwrap_or_else(|e| e.into_inner()).take();
         if let Some(handle) = handle {
             // It does not panic; if it did, it has ended.
@@ -196,6 +197,7 @@ pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<()> {
         .handle
         .lock()
         .unwrap_or_else(|e| e.into_inner()) = Some(handle);
+    shared.watch_for_deadlock();
     // A thread that starts allocates and frees, and must be done with that before the first goroutine runs (I1).
     while !shared.monitor.up.load(Acquire) {
         thread::yield_now();
@@ -341,7 +343,7 @@ impl Keeper {
     /// be so when a thread that was about to end has ended, so it asks again a few times, more and more rarely.
     fn consider_deadlock(&mut self, now: u64) -> u64 {
         let monitor = &self.shared.monitor;
-        if monitor.suspects.swap(false, SeqCst) {
+        if monitor.suspects.load(SeqCst) && self.suspicion.is_none_or(|s| s.asked > 0) {
             self.suspicion = Some(Suspicion {
                 at: now + DEADLOCK_AFTER_NS,
                 asked: 0,
@@ -353,6 +355,8 @@ impl Keeper {
         if now < at {
             return at;
         }
+        // Who comes to rest from here on says so again; until here one poke was enough.
+        monitor.suspects.store(false, SeqCst);
         deadlock::check(&self.shared, self.shared.threads.count() + 2);
         let again = asked < DEADLOCK_ASKED && self.shared.is_dormant();
         self.suspicion = again.then(|| Suspicion {
@@ -484,7 +488,7 @@ impl Keeper {
         let ran = look.at - look.since;
         let enough = m.g().is_none_or(|g| ran >= preempt::min_run(g));
         let due = p.timers.next() <= look.at;
-        let local = due && enough || p.has_work() && ran >= preempt::MIN_RUN_NS;
+        let local = due && enough || ran >= preempt::MIN_RUN_NS && p.light_waits();
         let urgent = *light && enough;
         if !(local || urgent) {
             return;

@@ -150,7 +150,7 @@ impl Shared {
             }
         }
         self.monitor.poke();
-        self.monitor.join();
+        self.monitor.join(self);
         self.threads.poke();
         let handle = self.threads.handle.lock();
         let handle = handle.unwrap_or_else(|e| e.into_inner()).take();

@@ -364,6 +364,7 @@ impl Shared {
                 let g = unsafe { g.as_ref() };
                 if woken == 0 && others && !in_burst {
                     self.put_local(p, g);
+                    p.break_chain(); // or an expired slice would send it to the tail
                 } else {
                     self.put_tail(p, g);
                 }

@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU32, Ordering::*};
 
 use runnext_sys::futex;
 
-use super::deadlock::{BLOCKED, TIMED};
+use super::deadlock::{self, BLOCKED, TIMED};
 use crate::g::G;
 
 /// Somebody who waits, or is about to.
@@ -210,6 +210,10 @@ impl Parker {
 
     pub(super) fn park(&self) {
         BLOCKED.fetch_add(1, SeqCst);
+        if self.word.swap(0, Acquire) != 0 {
+            return;
+        }
+        deadlock::thread_rests();
         while self.word.swap(0, Acquire) == 0 {
             futex::wait(&self.word, 0);
         }

@@ -332,7 +332,13 @@ fn execute(m: &'static M, g: &'static G) -> bool {
             }
             Some(Switch::Yield) => {
                 g.state.set_runnable();
-                shared.put_tail(p, g);
+                if g.is_light() {
+                    shared.put_tail(p, g);
+                } else {
+                    // A hog that gives way does so to everybody. SAFETY: runnable, and in no queue.
+                    unsafe { shared.push_global(g.ptr()) };
+                    shared.wake_another();
+                }
                 break;
             }
             None => {
