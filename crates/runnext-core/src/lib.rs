@@ -11,6 +11,7 @@
 //! | [`list`]   | intrusive FIFO of handles, the body of the global queue     | no; the caller locks      |
 //! | [`next`]   | what runs next on a P: the decision                         | no; pure                  |
 //! | [`park`]   | a goroutine's state word: park and wake                     | sleeper and waker         |
+//! | [`signal`] | between a future's poller and its wakers                    | sleeper and any wakers    |
 //! | [`steal`]  | the order in which a thief visits its victims               | read-only                 |
 //! | [`rng`]    | the dice behind every scheduling choice, seeded             | no; one per P             |
 //! | [`group`]  | which task group runs: shares, quotas, the governor         | atomics, and plain parts  |
@@ -34,6 +35,8 @@ pub mod park;
 pub mod rng;
 pub mod runq;
 pub mod shim;
+#[forbid(unsafe_code)]
+pub mod signal;
 #[forbid(unsafe_code)]
 pub mod steal;
 #[forbid(unsafe_code)]

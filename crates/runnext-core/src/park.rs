@@ -105,6 +105,13 @@ impl State {
         self.0.store(RUNNING, Relaxed);
     }
 
+    /// It has no stack to leave, so it waits from now on. By its thread, before it says so to its wakers (`signal`).
+    #[inline]
+    pub fn set_waiting(&self) {
+        // Published by the signal it then sleeps on.
+        self.0.store(WAITING, Relaxed);
+    }
+
     /// It has ended. By its thread.
     #[inline]
     pub fn set_dead(&self) {

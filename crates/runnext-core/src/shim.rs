@@ -15,14 +15,14 @@ pub use core::sync::atomic::Ordering;
 pub use loom::{
     cell::UnsafeCell,
     hint,
-    sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, fence},
+    sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, fence},
     thread,
 };
 
 #[cfg(not(loom))]
 pub use core::{
     hint,
-    sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, fence},
+    sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, fence},
 };
 #[cfg(not(loom))]
 pub use std::thread;
