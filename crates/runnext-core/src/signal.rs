@@ -26,13 +26,15 @@
 //! I2  What a waker did before `ring` happens before a poll that begins after it: also if somebody had rung already, so a ring is
 //!     always a write, never a look.
 //! I3  What the sleeper did before `sleep` happens before what the waker it is woken by does after `ring`.
+//! I4  `sleep` is sequentially consistent: who sleeps and then looks at another such word may pair with who writes that word and
+//!     then looks here.
 //!
 //! # Context
 //! Never blocks. Tests: below, and `RUSTFLAGS="--cfg loom" cargo test -p runnext-core --release --lib loom`.
 
 use crate::shim::{
     AtomicU8,
-    Ordering::{AcqRel, Acquire, Relaxed, Release},
+    Ordering::{AcqRel, Acquire, Relaxed, SeqCst},
 };
 
 const QUIET: u8 = 0;
@@ -78,7 +80,7 @@ impl Signal {
     #[must_use]
     pub fn sleep(&self) -> bool {
         self.0
-            .compare_exchange(QUIET, ASLEEP, Release, Acquire)
+            .compare_exchange(QUIET, ASLEEP, SeqCst, Acquire)
             .is_ok()
     }
 
@@ -87,6 +89,12 @@ impl Signal {
     #[must_use]
     pub fn ring(&self) -> bool {
         self.0.swap(RUNG, AcqRel) == ASLEEP
+    }
+
+    /// Whether somebody has rung since the poll began. A moment's view, good for a short cut around [`sleep`](Self::sleep).
+    #[inline]
+    pub fn is_rung(&self) -> bool {
+        self.0.load(Relaxed) == RUNG
     }
 
     /// Whether it sleeps. A moment's view.

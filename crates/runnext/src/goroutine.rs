@@ -11,6 +11,7 @@ use crate::m;
 use crate::sched::Shared;
 use crate::sched::call::{self, Call};
 use crate::sched::spawn::{self, Options};
+use crate::sched::waker;
 use crate::stack;
 
 /// Panics with advice when there is no runtime around.
@@ -244,7 +245,7 @@ unsafe impl Send for Goroutine {}
 unsafe impl Sync for Goroutine {}
 
 impl Goroutine {
-    fn g(&self) -> &G {
+    pub(crate) fn g(&self) -> &G {
         // SAFETY: the handle counts, so the header is alive.
         unsafe { self.0.as_ref() }
     }
@@ -341,9 +342,31 @@ impl<T> JoinHandle<T> {
     }
 }
 
+impl<T> Drop for JoinHandle<T> {
+    fn drop(&mut self) {
+        withdraw(self.goroutine.g());
+    }
+}
+
+/// A task that awaited the end of `g` does so no longer. False: `g` has ended.
+#[inline]
+pub(crate) fn withdraw(g: &G) -> bool {
+    if g.joiner().is_none() {
+        return true;
+    }
+    match g.withdraw_joiner() {
+        Some(word) => {
+            // SAFETY: who waits in `join` is still there, so this is a task's, and nobody else's any more.
+            drop(unsafe { waker::from_word(word) });
+            true
+        }
+        None => false,
+    }
+}
+
 /// Waits until `g` has ended. Only its one joiner may.
 pub(crate) fn wait_for(g: &G, reason: WaitReason) {
-    if g.is_done() {
+    if g.is_done() || !withdraw(g) {
         return;
     }
     let mut call = Call::enter();

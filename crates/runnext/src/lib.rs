@@ -34,6 +34,7 @@
 //! | share                                  | [`sync`], [`goroutine_local!`]                                  |
 //! | wait for a time                        | [`time`]                                                        |
 //! | call what blocks the thread            | [`blocking`]; unmarked calls are noticed, a little later        |
+//! | use async code                         | [`block_on`], [`spawn`], [`future`]                             |
 //! | set up                                 | [`macro@main`], [`macro@test`], [`Runtime`]                     |
 //!
 //! Everything that waits works on plain threads too, and then blocks the thread.
@@ -52,6 +53,8 @@ pub mod chan;
 mod config;
 pub mod context;
 mod fatal;
+#[cfg(feature = "async")]
+pub mod future;
 mod g;
 pub mod goroutine;
 mod instant;
@@ -68,6 +71,8 @@ pub mod stats;
 pub mod sync;
 pub mod time;
 
+#[cfg(feature = "async")]
+pub use future::{block_on, spawn};
 pub use goroutine::{
     Goroutine, JoinHandle, OsThreadGuard, checkpoint, current, go, lock_os_thread, num_goroutines,
     procs, set_procs, yield_now,

@@ -64,7 +64,7 @@ impl fmt::Debug for Runtime {
 pub struct Shutdown {
     /// Ended within the grace period.
     pub finished: usize,
-    /// Did not: their stacks, and what they own, are leaked.
+    /// Did not: their stacks, and what they own, are leaked; futures among them were dropped.
     pub abandoned: usize,
 }
 
@@ -119,8 +119,23 @@ impl Runtime {
         go_on(&self.shared, Location::caller(), f)
     }
 
+    /// Starts a goroutine without a stack from any thread; see [`spawn`](crate::spawn).
+    ///
+    /// # Panics
+    /// When the system has no memory for another goroutine.
+    #[cfg(feature = "async")]
+    #[track_caller]
+    pub fn spawn<F>(&self, fut: F) -> JoinHandle<F::Output>
+    where
+        F: std::future::Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        crate::future::spawn_on(&self.shared, Location::caller(), fut)
+    }
+
     /// Waits up to `grace` for all goroutines to end, then stops the scheduler. Goroutines that have not ended are abandoned:
-    /// they never run again, and are not unwound, so what they own is leaked.
+    /// they never run again, and are not unwound, so what they own is leaked. Futures that are waiting are dropped, on the
+    /// calling thread.
     ///
     /// Threads and file descriptors of the runtime are gone when this returns, but those an abandoned goroutine
     /// is using at that moment.
@@ -159,6 +174,7 @@ fn stop(shared: Arc<Shared>, grace: Duration) -> Shutdown {
         shared.drain(deadline).min(alive)
     };
     shared.stop();
+    shared.drop_futures();
     shared.close_poller();
     for p in shared.all_ps() {
         if p.idle.load(std::sync::atomic::Ordering::Acquire) || shared.threads.count() == 0 {

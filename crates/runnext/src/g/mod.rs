@@ -16,8 +16,8 @@
 //! |--------|-------------------------------------------|-------------------------------------|
 //! | DONE   | the result is in the payload              | the goroutine, at its end → never   |
 //! | ONCPU  | the scheduler still uses the header       | spawn → the M that saw it end       |
-//! | WAITER | `joiner` names who waits for DONE         | the joiner → never                  |
-//! | refs   | handles (`JoinHandle`, `Goroutine`)       |                                     |
+//! | WAITER | `joiner` names who waits for DONE         | the joiner → the joiner             |
+//! | refs   | handles (`JoinHandle`, `Goroutine`), wakers |                                   |
 //!
 //! # Invariants
 //! I1  The result and `ext` are dropped in user context by exactly one party: the goroutine if no
@@ -39,6 +39,7 @@ use std::sync::atomic::{
 use corosensei::{Coroutine, Yielder};
 use runnext_core::list::Linked;
 use runnext_core::park::{State, Woken};
+use runnext_core::signal::Signal;
 use runnext_sys::cpu;
 
 use crate::fatal::fatal;
@@ -96,6 +97,7 @@ pub(crate) enum WaitReason {
     Semaphore,
     Barrier,
     Once,
+    Await,
 }
 
 impl WaitReason {
@@ -117,6 +119,7 @@ impl WaitReason {
             WaitReason::Semaphore => "semacquire",
             WaitReason::Barrier => "barrier",
             WaitReason::Once => "sync.Once",
+            WaitReason::Await => "await",
         }
     }
 }
@@ -152,13 +155,23 @@ impl After {
 
 /// How the payload of a goroutine is run and dropped; one per closure type.
 pub(crate) struct Vtable {
-    /// Moves the closure out of the payload, runs it and leaves the result in the payload. Never unwinds.
+    /// Moves the closure out of the payload, runs it and leaves the result in the payload. Never unwinds. Of goroutines with
+    /// a stack.
     pub(crate) run: unsafe fn(&G) -> After,
-    /// Drops the closure of a goroutine that cannot start and leaves this error as its result.
+    /// Polls the future in the payload; true: it is done, and the result is in the payload. Never unwinds. Of goroutines without
+    /// a stack.
+    pub(crate) poll: unsafe fn(&G) -> bool,
+    /// Drops the closure of a goroutine that cannot start, or the future of one that will not be polled again, and leaves this
+    /// error as its result.
     pub(crate) fail: unsafe fn(&G, Box<dyn Any + Send>) -> After,
     /// Drops a result nobody took.
     pub(crate) drop_result: unsafe fn(&G),
 }
+
+/// The class of stack of goroutines that have none: they are futures.
+pub(crate) const NO_STACK: u8 = 0x7f;
+/// Set in `stack_class` when the result has been moved out.
+const TAKEN: u8 = 0x80;
 
 /// Bytes of closure, and of result, that need no allocation.
 pub(crate) const INLINE: usize = 40;
@@ -174,9 +187,10 @@ pub(crate) struct Cold {
     site: Cell<&'static Location<'static>>,
     ext: AtomicPtr<Ext>,
     reason: Cell<WaitReason>,
-    /// log2 class of the stack it starts on (`stack::Class`).
+    /// log2 class of the stack it starts on (`stack::Class`), or [`NO_STACK`]; and [`TAKEN`], set by the joiner.
     stack_class: Cell<u8>,
-    taken: Cell<bool>,
+    /// What wakers of a future ring that it polls: as a goroutine without a stack, or in `block_on`.
+    signal: Signal,
     /// How much of a CPU hog it has been lately. Written by the M that has it.
     weight: AtomicU8,
     /// Locks it took less locks it released, modulo 2^16; written by the goroutine alone.
@@ -240,7 +254,7 @@ impl G {
         cold.ext.store(birth.ext, Relaxed);
         cold.reason.set(WaitReason::None);
         cold.stack_class.set(birth.stack_class);
-        cold.taken.set(false);
+        cold.signal.reset();
         cold.weight.store(WEIGHT_FRESH, Relaxed);
         cold.locks.store(0, Relaxed);
         cold.locks_elsewhere.store(0, Relaxed);
@@ -307,7 +321,23 @@ impl G {
     }
 
     pub(crate) fn stack_class(&self) -> u8 {
-        self.cold().stack_class.get()
+        self.cold().stack_class.get() & !TAKEN
+    }
+
+    /// Is it a future, polled on its worker's stack?
+    #[inline]
+    pub(crate) fn is_stackless(&self) -> bool {
+        self.stack_class() == NO_STACK
+    }
+
+    /// What wakers of the future it polls ring.
+    #[inline]
+    pub(crate) fn signal(&self) -> &Signal {
+        &self.cold().signal
+    }
+
+    fn is_taken(&self) -> bool {
+        self.cold().stack_class.get() & TAKEN != 0
     }
 
     /// The extension record, made on first use.
@@ -494,11 +524,35 @@ impl G {
 
     /// Registers who is to be woken at the end. False: it has ended already, nobody will be woken.
     ///
-    /// Only the holder of the one `JoinHandle` calls this.
+    /// Only the holder of the one `JoinHandle` calls this, while nobody is registered.
     pub(crate) fn register_joiner(&self, waiter: usize) -> bool {
         let cold = self.cold();
         cold.joiner.store(waiter, Relaxed);
         cold.life.fetch_or(WAITER, AcqRel) & DONE == 0
+    }
+
+    /// Who is registered, if anybody. By the holder of the one `JoinHandle`.
+    pub(crate) fn joiner(&self) -> Option<usize> {
+        let cold = self.cold();
+        (cold.life.load(Relaxed) & WAITER != 0).then(|| cold.joiner.load(Relaxed))
+    }
+
+    /// Takes back who was registered. None: it has ended, and whoever ended it has woken, or will wake, that one.
+    ///
+    /// Only the holder of the one `JoinHandle` calls this, while somebody is registered.
+    pub(crate) fn withdraw_joiner(&self) -> Option<usize> {
+        let cold = self.cold();
+        let mut old = cold.life.load(Acquire);
+        while old & DONE == 0 {
+            match cold
+                .life
+                .compare_exchange_weak(old, old & !WAITER, AcqRel, Acquire)
+            {
+                Ok(_) => return Some(cold.joiner.load(Relaxed)),
+                Err(now) => old = now,
+            }
+        }
+        None
     }
 
     /// Whether nobody has a handle. Once true it stays so: only a handle makes another, and the goroutine itself is at
@@ -544,7 +598,7 @@ impl G {
 
     /// Whether anything is left for [`clean_detached`](Self::clean_detached). By the goroutine itself.
     pub(crate) fn is_unclean(&self) -> bool {
-        !self.cold().taken.get() || self.has_ext()
+        !self.is_taken() || self.has_ext()
     }
 
     /// The goroutine has left its result in the payload. Returns who waits for it, if anybody, and whether it was
@@ -564,7 +618,13 @@ impl G {
     /// # Safety
     /// DONE was seen, and the caller, the only `JoinHandle`, has moved the result out of the payload.
     pub(crate) unsafe fn result_taken(&self) {
-        self.cold().taken.set(true);
+        let class = &self.cold().stack_class;
+        class.set(class.get() | TAKEN);
+    }
+
+    /// Whether its result has been taken. By the one `JoinHandle`.
+    pub(crate) fn is_result_taken(&self) -> bool {
+        self.is_taken()
     }
 
     /// I1. SAFETY of callers: DONE is set and the caller is the party I1 names.
@@ -578,10 +638,12 @@ impl G {
 
     /// As `drop_leftovers`, of the result.
     unsafe fn drop_result(&self) {
-        let cold = self.cold();
-        if !cold.taken.replace(true) {
+        if !self.is_taken() {
             // SAFETY: the result is in the payload and, by I1, nobody else looks.
-            unsafe { (cold.vtable.get().drop_result)(self) };
+            unsafe {
+                self.result_taken();
+                (self.vtable().drop_result)(self);
+            }
         }
     }
 

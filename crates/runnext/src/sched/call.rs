@@ -167,7 +167,7 @@ impl Call {
 
     /// The waker's half of the park protocol (`runnext_core::park`).
     #[inline]
-    fn ready(&self, g: &G) {
+    pub(super) fn ready(&self, g: &G) {
         if g.wake() {
             self.enqueue_woken(g);
         }
@@ -394,7 +394,8 @@ fn freeze() -> ! {
 #[cold]
 pub(crate) fn give_way(m: &'static M) {
     forget_ask(m);
-    if m.g().is_none() || m.home.get() != m::USER {
+    // A future cannot leave in the middle of a poll without its thread: it ends soon, or the slice's timer stops it.
+    if m.g().is_none_or(G::is_stackless) || m.home.get() != m::USER {
         return;
     }
     let mut call = Call::enter();

@@ -11,7 +11,7 @@
 //!
 //! # Files
 //! `call` what every runtime call does first and last; park, wake, yield · `wait` who waits, thread or
-//! goroutine · `spawn` birth and end of a goroutine · `worker` the loop of an M · `idle` idle Ps and Ms,
+//! goroutine · `waker`, `future` those who poll futures · `spawn` birth and end of a goroutine · `worker` the loop of an M · `idle` idle Ps and Ms,
 //! searching, waking one · `timers` waits with deadlines · `seat` the M in the poller · `monitor` the thread without a P ·
 //! `threads` making and ending them.
 //!
@@ -30,6 +30,7 @@
 pub(crate) mod blocking;
 pub(crate) mod call;
 mod deadlock;
+pub(crate) mod future;
 mod idle;
 mod monitor;
 pub(crate) mod preempt;
@@ -38,6 +39,7 @@ pub(crate) mod spawn;
 mod threads;
 pub(crate) mod timers;
 pub(crate) mod wait;
+pub(crate) mod waker;
 mod worker;
 
 use std::io;

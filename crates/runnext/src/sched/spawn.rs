@@ -17,7 +17,8 @@ use runnext_core::list::List;
 
 use super::Shared;
 use super::call::Call;
-use super::wait::Waiter;
+use super::waker;
+use crate::fatal::fatal;
 use crate::g::{After, Birth, Ext, G, INLINE, Vtable};
 use crate::m::M;
 use crate::p::{P, bump, bump_release};
@@ -52,7 +53,7 @@ impl<F: FnOnce() -> T, T> Body for F {
 struct Task<B>(PhantomData<B>);
 
 /// Whether a value lies in the payload itself; otherwise a pointer to its box does.
-const fn fits<V>() -> bool {
+pub(super) const fn fits<V>() -> bool {
     size_of::<V>() <= INLINE && align_of::<V>() <= align_of::<u64>()
 }
 
@@ -61,7 +62,7 @@ const fn fits<V>() -> bool {
 /// # Safety
 /// `at` is a payload that holds nothing.
 #[inline]
-unsafe fn put<V>(at: *mut u8, value: V) {
+pub(super) unsafe fn put<V>(at: *mut u8, value: V) {
     if fits::<V>() {
         // SAFETY: large and aligned enough.
         unsafe { at.cast::<V>().write(value) };
@@ -76,7 +77,7 @@ unsafe fn put<V>(at: *mut u8, value: V) {
 /// # Safety
 /// The payload holds a `V`, which is the caller's now.
 #[inline]
-unsafe fn take<V>(at: *mut u8) -> V {
+pub(super) unsafe fn take<V>(at: *mut u8) -> V {
     if fits::<V>() {
         // SAFETY: written by `put`.
         unsafe { at.cast::<V>().read() }
@@ -89,6 +90,7 @@ unsafe fn take<V>(at: *mut u8) -> V {
 impl<B: Body> Task<B> {
     const VTABLE: &'static Vtable = &Vtable {
         run: Self::run,
+        poll: Self::never,
         fail: Self::fail,
         drop_result: Self::drop_result,
     };
@@ -100,6 +102,10 @@ impl<B: Body> Task<B> {
             put(g.payload(), outcome);
             after
         }
+    }
+
+    unsafe fn never(g: &G) -> bool {
+        fatal(format_args!("goroutine {} is no future", g.id()))
     }
 
     unsafe fn fail(g: &G, why: Box<dyn Any + Send>) -> After {
@@ -149,6 +155,21 @@ pub(crate) unsafe fn spawn<B: Body>(
     options: Options,
     body: B,
 ) -> io::Result<NonNull<G>> {
+    // SAFETY: the caller's promise; the table is that of such a body.
+    unsafe { spawn_with(shared, options, body, Task::<B>::VTABLE) }
+}
+
+/// As [`spawn`], of anything.
+///
+/// # Safety
+/// As [`spawn`]; and `vtable` knows what to do with a payload to which a `B` was `put`.
+#[inline]
+pub(super) unsafe fn spawn_with<B>(
+    shared: &Shared,
+    options: Options,
+    body: B,
+    vtable: &'static Vtable,
+) -> io::Result<NonNull<G>> {
     // In user context, because a large closure is boxed.
     let mut payload = MaybeUninit::<[u64; INLINE / 8]>::uninit();
     // SAFETY: as large and aligned as a payload.
@@ -178,7 +199,7 @@ pub(crate) unsafe fn spawn<B: Body>(
     let header = unsafe { g.as_ref() };
     let birth = Birth {
         id,
-        vtable: Task::<B>::VTABLE,
+        vtable,
         site: options.site,
         ext,
         stack_class: options.stack_class.unwrap_or(shared.config.stack_class),
@@ -192,18 +213,18 @@ pub(crate) unsafe fn spawn<B: Body>(
     Ok(g)
 }
 
-/// Makes a goroutine that nobody has a handle to, in RT. Runnable, and the caller's to queue, who owns `p`.
+/// Makes a goroutine that nobody has a handle to, in RT. Runnable, and the caller's to queue, who owns `p`, if any.
 ///
 /// # Safety
 /// As [`spawn`].
 pub(super) unsafe fn detached<B: Body>(
     shared: &Shared,
-    p: &P,
+    p: Option<&P>,
     site: &'static Location<'static>,
     body: B,
 ) -> io::Result<NonNull<G>> {
     const { assert!(fits::<B>(), "would be boxed, which is for user context") };
-    let (g, id) = match shared.header(Some(p)) {
+    let (g, id) = match shared.header(p) {
         Ok(found) => found,
         Err(e) => {
             std::mem::forget(body); // not ours to drop here
@@ -263,29 +284,36 @@ pub(super) fn entry(g: &G) {
 }
 
 /// The result is in the payload: tells whoever waits for it. In user context; returns in RT.
-fn end(g: &G, after: After) -> Call {
+pub(super) fn end(g: &G, after: After) -> Call {
     g.drop_locals();
     if g.is_detached() {
         // SAFETY: its end, and detached.
         unsafe { g.clean_detached() };
     }
-    let mut call = Call::brief();
+    let call = Call::brief();
     if let Some(m) = call.m() {
         // Before anybody can see that it ended: who has joined all others counts one.
         bump_release(&m.p().stats.ended);
     }
+    tell(call, g, after)
+}
+
+/// The goroutine has ended: says so, and does what is left to do after that.
+#[inline]
+pub(super) fn tell(mut call: Call, g: &G, after: After) -> Call {
     let (joiner, detached) = g.finish();
-    if let Some(joiner) = joiner {
-        // SAFETY: registered by the joiner.
-        call.wake(unsafe { Waiter::from_raw(joiner) });
-    }
+    // SAFETY: registered by the joiner, and given to us by `finish`.
+    let waker = joiner.and_then(|joiner| unsafe { waker::wake_joiner(&call, joiner) });
     // The last handle may have gone between our look and DONE: then the cleaning is still ours.
     let unclean = detached && g.is_unclean();
-    if unclean || after.call.is_some() {
+    if unclean || after.call.is_some() || waker.is_some() {
         drop(call);
         if unclean {
             // SAFETY: its end, and detached.
             unsafe { g.clean_detached() };
+        }
+        if let Some(waker) = waker {
+            waker::use_up(waker);
         }
         if let Some(hook) = after.call {
             // SAFETY: given with its argument by the body, to be called once after its end.
@@ -327,6 +355,27 @@ pub(super) fn bury(shared: &Shared, p: &P, g: &G) {
     }
     if shared.draining.load(Relaxed) {
         shared.monitor.note_end();
+    }
+}
+
+/// A goroutine has left this M, which goes on with others. False: not this one; the goroutine left its thread locked, and nobody
+/// knows in what state. The P is given away.
+#[inline]
+pub(super) fn is_thread_clean(m: &M) -> bool {
+    if m.locks.get() > 0 {
+        let p = m.p();
+        m.set_p(ptr::null());
+        m.shared().hand_off(p);
+        return false;
+    }
+    true
+}
+
+/// Its header is used by no M any more; returns it if nobody else uses it. In user context, outside its runtime.
+pub(super) fn release(g: &G) {
+    if g.leave_cpu() {
+        // SAFETY: nobody has given the header back, so its runtime's memory is there.
+        return_header(unsafe { super::shared_of(g) }, g.ptr(), Call::brief());
     }
 }
 

@@ -4,7 +4,8 @@
 //! An entry is a [`Ticket`]: the right to end one wait. At its deadline whoever runs the heap claims the ticket and
 //! wakes the waiter; if the wait ended otherwise the claim fails, and nothing else happens. So an entry needs no
 //! state of its own, cancelling writes nothing to it, and a stale one is harmless. Tickers and contexts are made above from
-//! waits with deadlines; only a function that is to be started at some time needs another kind of entry, a `task`.
+//! waits with deadlines; only a function that is to be started at some time needs another kind of entry, a `task`, and so does
+//! a future, which has no wait of its own: an `alarm`.
 //! Rejected: callbacks in entries (user code in RT), and removing entries on cancel (a lock on another P's heap and a
 //! search in it, for what is mostly short-lived).
 //!
@@ -37,6 +38,7 @@
 //! Tests: `tests/time.rs`, `tests/time_stress.rs`. Tunables, all guesses: BATCH, long enough to pay for the lock, short
 //! enough not to keep others from it; SLACK keeps small heaps from being purged all the time; HELP_EVERY; FULL, less than a local queue.
 
+mod alarm;
 mod store;
 mod task;
 
@@ -57,6 +59,7 @@ use crate::lock::Lock;
 use crate::p::P;
 use store::Mapped;
 
+pub(crate) use alarm::Alarm;
 pub(crate) use task::Task;
 
 /// Waiters taken from a heap at one go.
@@ -68,20 +71,23 @@ const HELP_EVERY: u32 = 64;
 /// Dead entries that are not worth a purge.
 const SLACK: usize = 32;
 
-/// What happens at the deadline it is sorted by: a wait ends, or a function is started. Two words: the waiter of a ticket, or
-/// a marked pointer to a task's cell, and the turn of either.
+/// What happens at the deadline it is sorted by: a wait ends, a function is started, or a waker is rung. Two words: the waiter of
+/// a ticket, or a marked pointer to a cell, and the turn of either.
 #[derive(Clone, Copy)]
 struct Sleeper {
     word: usize,
     turn: u32,
 }
 
-/// Marks a task's cell; a ticket's waiter never has this bit.
+/// Marks a cell; a ticket's waiter never has this bit.
 const TASK: usize = 2;
+/// Marks a cell as that of an alarm.
+const ALARM: usize = 4;
 
 enum What {
     Wait(Ticket),
     Start(&'static task::Cell, u32),
+    Ring(&'static alarm::Cell, u32),
 }
 
 impl Sleeper {
@@ -102,10 +108,14 @@ impl Sleeper {
         if self.word & TASK == 0 {
             // SAFETY: made by `wait`.
             What::Wait(unsafe { Ticket::from_raw(self.word, self.turn) })
-        } else {
+        } else if self.word & ALARM == 0 {
             // SAFETY: made by `task`, from a cell, which is never freed.
             let cell = unsafe { &*((self.word & !TASK) as *const task::Cell) };
             What::Start(cell, self.turn)
+        } else {
+            // SAFETY: made by `alarm`, from a cell, which is never freed.
+            let cell = unsafe { &*((self.word & !(TASK | ALARM)) as *const alarm::Cell) };
+            What::Ring(cell, self.turn)
         }
     }
 }
@@ -116,6 +126,7 @@ impl Entry for Sleeper {
         match self.what() {
             What::Wait(ticket) => !ticket.is_open(),
             What::Start(cell, turn) => !cell.is_armed(turn),
+            What::Ring(cell, turn) => !cell.is_armed(turn),
         }
     }
 }
@@ -316,6 +327,7 @@ fn fire(sleeper: Sleeper, shared: &Shared, p: &P) -> Option<NonNull<G>> {
             unsafe { G::wake(g.as_ref()) }.then_some(g)
         }
         What::Start(cell, turn) => cell.fire(turn, shared, p),
+        What::Ring(cell, turn) => cell.fire(turn, shared, p),
     }
 }
 

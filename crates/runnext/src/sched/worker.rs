@@ -13,7 +13,7 @@ use runnext_core::park::Parked;
 use runnext_sys::{clock, cpu};
 
 use super::call::take_p;
-use super::{Shared, seat, spawn};
+use super::{Shared, future, seat, spawn};
 use crate::g::{G, Switch};
 use crate::m::M;
 use crate::p::{P, bump};
@@ -53,6 +53,7 @@ fn find_runnable(m: &'static M) -> Option<&'static G> {
     let shared = m.shared();
     loop {
         if shared.stopped.load(Relaxed) {
+            future::drop_local(m);
             let p = m.p();
             m.set_p(ptr::null());
             shared.idle_p(p);
@@ -308,6 +309,9 @@ fn execute(m: &'static M, g: &'static G) -> bool {
     }
     let shared = m.shared();
     if !g.has_stack() {
+        if g.is_stackless() {
+            return future::poll(m, g);
+        }
         // SAFETY: this M owns its P.
         match unsafe { m.p().own() }.take_stack(g.stack_class(), shared) {
             // SAFETY: dispatched by this M, for the first time.
@@ -350,14 +354,7 @@ fn execute(m: &'static M, g: &'static G) -> bool {
         }
     }
     m.set_g(ptr::null());
-    if m.locks.get() > 0 {
-        // It ended locked to this thread, which nobody knows the state of.
-        let p = m.p();
-        m.set_p(ptr::null());
-        shared.hand_off(p);
-        return false;
-    }
-    true
+    spawn::is_thread_clean(m)
 }
 
 #[cold]

@@ -77,7 +77,7 @@ impl Cell {
         }
         let site = task.site;
         // SAFETY: 'static and Send.
-        match unsafe { spawn::detached(shared, p, site, Run(task)) } {
+        match unsafe { spawn::detached(shared, Some(p), site, Run(task)) } {
             Ok(g) => Some(g),
             Err(e) => fatal(format_args!("no memory for the goroutine of a timer: {e}")),
         }
@@ -236,7 +236,7 @@ impl spawn::Body for Run {
 
 impl Shared {
     /// Whose heap a timer goes to that `call` sets: its own P's, or that of the first if it has none here.
-    fn p_of(&self, call: &Call) -> &P {
+    pub(super) fn p_of(&self, call: &Call) -> &P {
         let own = call.m().filter(|m| std::ptr::eq(m.shared, self));
         match own {
             Some(m) => m.p(),
