@@ -43,7 +43,9 @@ pub mod cpu;
 pub mod errno;
 pub mod futex;
 pub mod map;
+pub mod net;
 pub mod poll;
+pub mod ready;
 pub mod signal;
 pub mod thread;
 

@@ -63,6 +63,9 @@ const CAPACITY: usize = 128;
 const BREAKER: u64 = u64::MAX;
 
 const READABLE: u32 = (libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR) as u32;
+const ENDING: u32 = (libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR | libc::EPOLLPRI) as u32;
+const WATCHED: u32 =
+    (libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLPRI | libc::EPOLLRDHUP | libc::EPOLLET) as u32;
 const WRITABLE: u32 = (libc::EPOLLOUT | libc::EPOLLHUP | libc::EPOLLERR) as u32;
 
 /// One descriptor became ready.
@@ -76,6 +79,9 @@ pub struct Event {
     pub writable: bool,
     /// Nothing but an error.
     pub error: bool,
+    /// End of stream, hang-up, error or urgent data: from now on a read may find something even
+    /// if the one before it found less than it asked for.
+    pub ending: bool,
 }
 
 impl Event {
@@ -85,6 +91,7 @@ impl Event {
             readable: bits & READABLE != 0,
             writable: bits & WRITABLE != 0,
             error: bits == libc::EPOLLERR as u32,
+            ending: bits & ENDING != 0,
         }
     }
 }
@@ -208,8 +215,16 @@ impl Poller {
             token != BREAKER,
             "Poller::add: the token u64::MAX is reserved, pass another"
         );
-        const BITS: i32 = libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLET;
-        self.control(libc::EPOLL_CTL_ADD, fd, BITS as u32, token)
+        self.control(libc::EPOLL_CTL_ADD, fd, WATCHED, token)
+    }
+
+    /// Watches `fd`, which is watched already, under another token. What is ready now is reported
+    /// once more.
+    ///
+    /// # Errors
+    /// `NotFound` if it is not watched.
+    pub fn rename(&self, fd: RawFd, token: u64) -> io::Result<()> {
+        self.control(libc::EPOLL_CTL_MOD, fd, WATCHED, token)
     }
 
     /// Stops watching `fd`.

@@ -61,6 +61,7 @@ mod instant;
 mod local;
 mod lock;
 mod m;
+pub mod net;
 mod overflow;
 mod p;
 mod runtime;

@@ -30,6 +30,7 @@ fn tells_what_is_ready_once() {
         readable: false,
         writable: true,
         error: false,
+        ending: false,
     };
     assert_eq!(now(&poller), [writable], "ready when added");
     assert_eq!(now(&poller), [], "an edge is told once");
@@ -59,7 +60,8 @@ fn hang_up_is_ready_both_ways() {
             token: 7,
             readable: true,
             writable: true,
-            error: false
+            error: false,
+            ending: true
         }]
     );
 }

@@ -98,6 +98,7 @@ pub(crate) enum WaitReason {
     Barrier,
     Once,
     Await,
+    Io,
 }
 
 impl WaitReason {
@@ -120,6 +121,7 @@ impl WaitReason {
             WaitReason::Barrier => "barrier",
             WaitReason::Once => "sync.Once",
             WaitReason::Await => "await",
+            WaitReason::Io => "IO wait",
         }
     }
 }

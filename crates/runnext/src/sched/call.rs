@@ -228,7 +228,7 @@ impl Drop for Call {
 
 impl Shared {
     /// A goroutine made runnable by somebody without a P.
-    fn put_global(&self, g: &G) {
+    pub(super) fn put_global(&self, g: &G) {
         // SAFETY: runnable, and in no queue: the caller made it so.
         unsafe { self.push_global(g.ptr()) };
         self.wake_one();

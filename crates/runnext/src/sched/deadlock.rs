@@ -65,7 +65,7 @@ impl Shared {
         fence(SeqCst); // pairs with the one in `thread_rests`
         if self.idle_ps.load(Relaxed) == self.procs()
             && BLOCKED.load(Relaxed) > 0
-            && !self.seat.any_timers()
+            && !self.seat.is_needed()
         {
             self.monitor.suspect_deadlock();
         }

@@ -29,6 +29,8 @@ pub(super) struct Idle {
     polling: *const M,
     /// Somebody is in the seat, or was taken and has not left it yet.
     seated: bool,
+    /// It is the monitor.
+    lent: bool,
 }
 
 // SAFETY: the lists link Ps and Ms that live as long as the runtime; the lock around `Idle` serialises.
@@ -42,6 +44,7 @@ impl Idle {
             ms_len: 0,
             polling: ptr::null(),
             seated: false,
+            lent: false,
         }
     }
 
@@ -104,6 +107,25 @@ impl Idle {
         self.polling = m;
         m.polling.set(true);
         true
+    }
+
+    /// The monitor takes the seat, if it is free. Nobody takes it from there; it leaves when notified.
+    pub(super) fn lend_seat(&mut self) -> bool {
+        if self.seated {
+            return false;
+        }
+        self.seated = true;
+        self.lent = true;
+        true
+    }
+
+    pub(super) fn is_seat_lent(&self) -> bool {
+        self.lent
+    }
+
+    pub(super) fn take_seat_back(&mut self) {
+        self.seated = false;
+        self.lent = false;
     }
 
     /// Leaves the seat. False: somebody has taken the M from there, and has a P for it.
@@ -275,7 +297,7 @@ impl Shared {
     pub(super) fn is_dormant(&self) -> bool {
         self.idle_ps.load(SeqCst) == self.procs()
             && !self.any_work()
-            && !self.seat.any_timers()
+            && !self.seat.is_needed()
             && self.threads.all_idle()
     }
 

@@ -11,7 +11,8 @@
 //!
 //! # Files
 //! `call` what every runtime call does first and last; park, wake, yield · `wait` who waits, thread or
-//! goroutine · `waker`, `future` those who poll futures · `spawn` birth and end of a goroutine · `worker` the loop of an M · `idle` idle Ps and Ms,
+//! goroutine · `waker`, `future` those who poll futures · `netpoll` waiting for descriptors · `spawn` birth and end of a
+//! goroutine · `worker` the loop of an M · `idle` idle Ps and Ms,
 //! searching, waking one · `timers` waits with deadlines · `seat` the M in the poller · `monitor` the thread without a P ·
 //! `threads` making and ending them.
 //!
@@ -33,6 +34,7 @@ mod deadlock;
 pub(crate) mod future;
 mod idle;
 mod monitor;
+pub(crate) mod netpoll;
 pub(crate) mod preempt;
 mod seat;
 pub(crate) mod spawn;
@@ -127,10 +129,11 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn new(config: Config) -> io::Result<Shared> {
         let procs = config.procs;
+        let seat = seat::Seat::new()?;
         let shared = Shared {
             slab: Slab::new(),
             stacks: Stacks::new(config.mprotect_guards),
-            monitor: Monitor::new(),
+            monitor: Monitor::new(Arc::clone(seat.hub())),
             threads: Threads::new(config.max_threads),
             procs: AtomicUsize::new(0),
             follows_system: AtomicBool::new(config.follows_system),
@@ -145,7 +148,7 @@ impl Shared {
             global_len: AtomicUsize::new(0),
             urgent_len: AtomicUsize::new(0),
             idle: Lock::new(idle::Idle::new()),
-            seat: seat::Seat::new()?,
+            seat,
             idle_ps: AtomicUsize::new(0),
             spinning: AtomicUsize::new(0),
             need_spinning: AtomicBool::new(false),

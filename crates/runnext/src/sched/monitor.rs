@@ -38,6 +38,8 @@
 //! Tunables: [`FAST_NS`], [`STEADY_NS`]: guesses that keep the longest gap beside a blocked thread under 2 ms (`bench gap`); the
 //! price is in `bench lost`.
 
+mod events;
+
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*, fence};
@@ -45,10 +47,12 @@ use std::thread::{self, JoinHandle};
 
 use runnext_sys::{clock, futex};
 
+use super::netpoll::Hub;
 use super::{MAX_PROCS, Shared, deadlock, preempt, threads, worker};
 use crate::lock::Lock;
 use crate::m::{self, Gauge, M};
 use crate::p::P;
+use events::Watch;
 
 /// Between two looks when one of them saw something suspicious.
 const FAST_NS: u64 = 100_000;
@@ -83,6 +87,9 @@ pub(crate) struct Monitor {
     suspects: AtomicBool,
     /// Grows with every goroutine that ends while somebody waits for that.
     ends: AtomicU32,
+    /// It sleeps in the runtime's poller, not on `word`.
+    polls: AtomicBool,
+    hub: Arc<Hub>,
     /// Held while it looks: who frees an M waits for the look to end.
     watching: Lock<()>,
     /// Its thread runs.
@@ -91,8 +98,10 @@ pub(crate) struct Monitor {
 }
 
 impl Monitor {
-    pub(super) fn new() -> Monitor {
+    pub(super) fn new(hub: Arc<Hub>) -> Monitor {
         Monitor {
+            polls: AtomicBool::new(false),
+            hub,
             word: AtomicU32::new(0),
             nap: AtomicU32::new(AWAKE),
             until: AtomicU64::new(u64::MAX),
@@ -138,8 +147,11 @@ impl Monitor {
     #[cold]
     pub(super) fn poke(&self) {
         self.nap.store(AWAKE, Relaxed);
-        self.word.fetch_add(1, Release);
+        self.word.fetch_add(1, SeqCst);
         futex::wake_one(&self.word);
+        if self.polls.load(SeqCst) {
+            self.hub.notify();
+        }
     }
 
     /// A goroutine ended while the runtime drains.
@@ -185,6 +197,7 @@ pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<()> {
         shared: Arc::clone(shared),
         looks: Vec::with_capacity(MAX_PROCS), // I1; untouched capacity costs nothing
         quiet: 0,
+        events: Watch::new(),
         suspicion: None,
         tidy_at: 0,
     };
@@ -249,6 +262,7 @@ struct Keeper {
     looks: Vec<Look>,
     /// Looks in a row with nothing waiting.
     quiet: u32,
+    events: Watch,
     suspicion: Option<Suspicion>,
     tidy_at: u64,
 }
@@ -285,7 +299,7 @@ impl Keeper {
             let missed = nap == DEEP && shared.any_work() || self.next_timer(now) < wake_at;
             // For ever only while no P is in use.
             let awake = wake_at == u64::MAX && idle < shared.procs();
-            if !awake && !missed {
+            if !awake && !missed && !self.events.wait(&shared, seen, wake_at) {
                 futex::wait_until(&monitor.word, seen, wake_at);
             }
             monitor.nap.store(AWAKE, Relaxed);
@@ -306,9 +320,12 @@ impl Keeper {
         let idle = shared.idle_ps.load(Relaxed);
         let surplus = self.collect();
         let due = idle == 0 && shared.next_timer_hint() <= now;
+        let polled = self.events.look(&shared, idle);
         if !due && !shared.any_work() {
             self.quiet += 1;
-            if !surplus && (self.quiet > QUIET_LOOKS || idle == shared.procs()) {
+            // Events come in bursts: after the last of them it stays for a while, or it would be woken for each.
+            let asleep = idle == shared.procs() && !shared.seat.hub().is_waited_for();
+            if polled && !surplus && (self.quiet > QUIET_LOOKS || asleep) {
                 let long = if idle == shared.procs() {
                     u64::MAX
                 } else {

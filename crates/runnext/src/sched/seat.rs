@@ -48,30 +48,29 @@
 
 use std::cell::UnsafeCell;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*, fence};
 
 use runnext_sys::clock;
-use runnext_sys::poll::{Events, Poller};
+use runnext_sys::poll::Events;
 
 use super::Shared;
 use super::call::take_p;
+use super::netpoll::{Harvest, Hub};
 use super::timers::NEVER;
 use super::worker::sleep;
 use crate::g::G;
-use crate::lock::Lock;
 use crate::m::M;
 use crate::p::P;
 
 pub(super) struct Seat {
-    poller: UnsafeCell<Option<Poller>>,
+    hub: Arc<Hub>,
     events: UnsafeCell<Events>,
-    /// Taken by who notifies and who closes.
-    gate: Lock<()>,
     until: AtomicU64,
     heaps: AtomicUsize,
 }
 
-// SAFETY: I2; the poller itself may be shared.
+// SAFETY: I2.
 unsafe impl Sync for Seat {}
 // SAFETY: nothing in it belongs to a thread.
 unsafe impl Send for Seat {}
@@ -79,12 +78,17 @@ unsafe impl Send for Seat {}
 impl Seat {
     pub(super) fn new() -> io::Result<Seat> {
         Ok(Seat {
-            poller: UnsafeCell::new(Some(Poller::new()?)),
+            hub: Arc::new(Hub::new()?),
             events: UnsafeCell::new(Events::new()),
-            gate: Lock::new(()),
             until: AtomicU64::new(0),
             heaps: AtomicUsize::new(0),
         })
+    }
+
+    /// The runtime's poller, for its descriptors.
+    #[inline]
+    pub(super) fn hub(&self) -> &Arc<Hub> {
+        &self.hub
     }
 
     pub(super) fn heap_filled(&self) {
@@ -101,9 +105,21 @@ impl Seat {
         self.heaps.load(Relaxed) != 0
     }
 
+    /// Whether there is anything to wait for in it: timers, or descriptors.
+    #[inline]
+    pub(super) fn is_needed(&self) -> bool {
+        self.any_timers() || self.hub.is_waited_for()
+    }
+
+    /// Whether somebody waits in the poller.
+    #[inline]
+    pub(super) fn is_taken(&self) -> bool {
+        self.until.load(Relaxed) != 0
+    }
+
     #[inline]
     pub(super) fn is_unwatched(&self) -> bool {
-        self.any_timers() && self.until.load(Relaxed) == 0
+        self.is_needed() && !self.is_taken()
     }
 
     /// A timer was armed that is the earliest of its heap; after a full fence.
@@ -114,28 +130,14 @@ impl Seat {
         }
     }
 
-    /// Ends the poll of the M in the seat.
+    /// Ends the poll of who is in the seat.
     #[cold]
     pub(super) fn notify(&self) {
-        let _open = self.gate.lock();
-        // SAFETY: under the gate it is not closed (I2), and nobody else changes it.
-        if let Some(poller) = unsafe { &*self.poller.get() } {
-            poller.notify();
-        }
-    }
-
-    /// Closes the descriptors. No M is left.
-    fn close(&self) {
-        let poller = {
-            let _open = self.gate.lock();
-            // SAFETY: no M is left to poll (I2), and the gate keeps notifiers out.
-            unsafe { (*self.poller.get()).take() }
-        };
-        drop(poller);
+        self.hub.notify();
     }
 
     /// Waits until `next`, a descriptor, or a notification. By the M in the seat.
-    fn wait(&self, shared: &Shared, mut next: u64) {
+    fn wait(&self, shared: &Shared, mut next: u64) -> Harvest {
         loop {
             self.until.store(next, Relaxed);
             fence(SeqCst); // pairs with the one in `timers::arm`
@@ -145,31 +147,33 @@ impl Seat {
             }
             next = hint;
         }
-        let timeout = next.saturating_sub(clock::now_ns());
-        // SAFETY: we are in the seat (I2).
-        let (poller, events) = unsafe { (&*self.poller.get(), &mut *self.events.get()) };
-        if timeout > 0
-            && let Some(poller) = poller
-        {
-            match poller.poll(events, Some(timeout)) {
-                Ok(0) => {}
-                Ok(_) => shared.process_events(events),
-                Err(e) => crate::fatal::fatal(format_args!("the poller failed: {e}")),
-            }
+        self.poll_until(shared, next)
+    }
+
+    /// Polls until `when`, and leaves: `until` is 0 afterwards. By who is in the seat.
+    fn poll_until(&self, shared: &Shared, when: u64) -> Harvest {
+        let timeout = match when {
+            NEVER => None,
+            _ => Some(when.saturating_sub(clock::now_ns())),
+        };
+        let mut found = Harvest::new();
+        if timeout != Some(0) {
+            // SAFETY: we are in the seat (I2).
+            let events = unsafe { &mut *self.events.get() };
+            self.hub.poll(events, timeout);
+            found.gather(events, Some(shared));
         }
         self.until.store(0, Relaxed);
         fence(SeqCst);
+        found
     }
 }
 
 impl Shared {
-    /// What became ready in the poller. The M in the seat calls it, without a P; there are no descriptors but the poller's own.
-    fn process_events(&self, _events: &Events) {}
-
     /// Closes the runtime's descriptors, if no thread of it is left.
     pub(crate) fn close_poller(&self) {
         if self.threads.count() == 0 {
-            self.seat.close();
+            self.seat.hub.close();
         }
     }
 
@@ -178,12 +182,44 @@ impl Shared {
         self.seat.notify();
     }
 
-    /// Before `g` is run on `p`: timers must not wait for it to end.
+    /// The owner's turn, before each dispatch, if there is anything to tend.
+    #[inline]
+    pub(super) fn tend(&self, p: &P) {
+        if self.seat.any_timers() {
+            self.run_own_timers(p);
+        }
+        self.look_now_and_then(p);
+    }
+
+    /// Before `g` is run on `p`: timers and descriptors must not wait for it to end.
     #[inline]
     pub(super) fn watch_timers(&self, p: &P, g: &G) {
         if self.seat.is_unwatched() {
             self.find_watcher(p, g);
         }
+    }
+
+    /// The monitor waits in the poller in place of an M, until `when`, or until poked: no P is idle, and their owners do not look.
+    /// False: somebody else is there.
+    pub(super) fn poll_for_all(&self, when: u64, poked: impl Fn() -> bool) -> bool {
+        if !self.idle.lock().lend_seat() {
+            return false;
+        }
+        self.seat.until.store(when, Relaxed);
+        fence(SeqCst); // pairs with the ones in `timers::arm` and in `Monitor::poke`
+        let found = if poked() {
+            self.seat.until.store(0, Relaxed);
+            Harvest::new()
+        } else {
+            self.seat.poll_until(self, when)
+        };
+        self.idle.lock().take_seat_back();
+        if !found.is_empty() {
+            self.queue_global(found);
+        } else if self.idle_ps.load(SeqCst) != 0 && self.seat.is_unwatched() {
+            self.wake_one(); // an M found us here when it wanted to sit down
+        }
+        true
     }
 
     /// A timer was armed for `when` by somebody who goes on, perhaps for long.
@@ -200,32 +236,39 @@ impl Shared {
 
     #[cold]
     fn find_watcher(&self, p: &P, g: &G) {
+        // Descriptors alone: if it is short, this P looks again soon, and what it finds is best run here.
+        if !self.seat.any_timers() && g.is_known_light() {
+            return self.monitor.note_work(); // should it not be
+        }
         if self.idle_ps.load(Relaxed) != 0 {
             self.wake_one();
         } else if !g.is_known_light() {
             self.monitor.watch_until(p.timers.next());
+            self.monitor.work_waits(false);
         }
     }
 }
 
-/// An M that has given up its P waits for another: in the seat if timers need somebody there and it is free, else asleep.
+/// An M that has given up its P waits for another: in the seat if it is needed there and it is free, else asleep.
 /// False: the runtime has stopped.
 pub(super) fn rest(m: &'static M) -> bool {
     let shared = m.shared();
     loop {
         fence(SeqCst); // after idle_ps has grown: pairs with the one in `timers::arm`
         let next = shared.next_timer_ns();
-        if next == NEVER {
+        if next == NEVER && !shared.seat.hub.is_waited_for() {
             return sleep(m);
         }
-        let now = clock::now_ns();
-        if next <= now {
-            let Some(p) = shared.take_idle_p(std::ptr::null()) else {
-                return sleep(m);
-            };
-            take_p(m, p);
-            shared.run_all_timers(p, now);
-            return true;
+        if next != NEVER {
+            let now = clock::now_ns();
+            if next <= now {
+                let Some(p) = shared.take_idle_p(std::ptr::null()) else {
+                    return sleep(m);
+                };
+                take_p(m, p);
+                shared.run_all_timers(p, now);
+                return true;
+            }
         }
         {
             let mut idle = shared.idle.lock();
@@ -233,19 +276,34 @@ pub(super) fn rest(m: &'static M) -> bool {
                 return false;
             }
             if !idle.sit_down(m) {
+                let lent = idle.is_seat_lent();
                 drop(idle);
+                if lent {
+                    shared.seat.notify(); // the monitor sees that a P is idle, and leaves
+                }
                 return sleep(m);
             }
         }
-        shared.seat.wait(shared, next);
+        let found = shared.seat.wait(shared, next);
         if !shared.idle.lock().stand_up(m) {
             // I1: somebody has a P for it.
             let p = m.wait_for_p();
             m.polling.set(false);
             if p.is_null() {
+                shared.queue_abandoned(found);
                 return false;
             }
             take_p(m, p);
+            shared.queue_on(m.p(), found);
+            return true;
+        }
+        if !found.is_empty() {
+            let Some(p) = shared.take_idle_p(std::ptr::null()) else {
+                shared.queue_global(found);
+                return sleep(m);
+            };
+            take_p(m, p);
+            shared.queue_on(p, found);
             return true;
         }
     }

@@ -72,11 +72,12 @@ fn find_runnable(m: &'static M) -> Option<&'static G> {
             }
             continue;
         }
-        if shared.seat.any_timers() {
-            shared.run_own_timers(p);
+        if shared.seat.is_needed() {
+            shared.tend(p);
         }
         let pick = next::pick(&p.view(shared.has_urgent(), shared.global_len(), shared.procs()));
         let found = match pick {
+            Pick::Search if shared.look_for_events(p) => continue,
             Pick::Search => match search(m, p) {
                 Some(g) => Some(g),
                 None if give_up_p(m, p) => continue,

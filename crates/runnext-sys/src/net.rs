@@ -1,0 +1,173 @@
+//! What the standard library's sockets do not offer: connecting without waiting, and accepting sockets that never block.
+//!
+//! # Context
+//! Nothing here blocks, and nothing allocates. Errors are the kernel's. Tests: below, and `runnext`'s `tests/net_*.rs`.
+
+use std::io;
+use std::mem::{self, MaybeUninit};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+use libc::{sockaddr_in, sockaddr_in6, socklen_t};
+
+use crate::{check, syscall};
+
+/// An address as the kernel wants it.
+#[repr(C)]
+union Raw {
+    v4: sockaddr_in,
+    v6: sockaddr_in6,
+}
+
+fn to_raw(addr: &SocketAddr) -> (Raw, socklen_t) {
+    match addr {
+        SocketAddr::V4(a) => {
+            let v4 = sockaddr_in {
+                sin_family: libc::AF_INET as libc::sa_family_t,
+                sin_port: a.port().to_be(),
+                sin_addr: libc::in_addr {
+                    s_addr: u32::from_ne_bytes(a.ip().octets()),
+                },
+                sin_zero: [0; 8],
+            };
+            (Raw { v4 }, size_of::<sockaddr_in>() as socklen_t)
+        }
+        SocketAddr::V6(a) => {
+            let v6 = sockaddr_in6 {
+                sin6_family: libc::AF_INET6 as libc::sa_family_t,
+                sin6_port: a.port().to_be(),
+                sin6_flowinfo: a.flowinfo(),
+                sin6_addr: libc::in6_addr {
+                    s6_addr: a.ip().octets(),
+                },
+                sin6_scope_id: a.scope_id(),
+            };
+            (Raw { v6 }, size_of::<sockaddr_in6>() as socklen_t)
+        }
+    }
+}
+
+fn from_raw(raw: &Raw, len: socklen_t) -> io::Result<SocketAddr> {
+    // SAFETY: both variants begin with the family, and the union is zeroed where the kernel did not write.
+    let family = libc::c_int::from(unsafe { raw.v4.sin_family });
+    match family {
+        libc::AF_INET if len as usize >= size_of::<sockaddr_in>() => {
+            // SAFETY: the family says so.
+            let a = unsafe { &raw.v4 };
+            let ip = Ipv4Addr::from(a.sin_addr.s_addr.to_ne_bytes());
+            Ok(SocketAddrV4::new(ip, u16::from_be(a.sin_port)).into())
+        }
+        libc::AF_INET6 if len as usize >= size_of::<sockaddr_in6>() => {
+            // SAFETY: the family says so.
+            let a = unsafe { &raw.v6 };
+            let ip = Ipv6Addr::from(a.sin6_addr.s6_addr);
+            let port = u16::from_be(a.sin6_port);
+            Ok(SocketAddrV6::new(ip, port, a.sin6_flowinfo, a.sin6_scope_id).into())
+        }
+        _ => Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "the socket is not one of IPv4 or IPv6",
+        )),
+    }
+}
+
+/// A TCP socket that begins to connect to `addr` and never blocks. False: it is not connected yet; once it is ready for
+/// writing, `SO_ERROR` says what became of it.
+///
+/// # Errors
+/// Those of `socket` and `connect`.
+pub fn connect(addr: &SocketAddr) -> io::Result<(OwnedFd, bool)> {
+    let family = match addr {
+        SocketAddr::V4(_) => libc::AF_INET,
+        SocketAddr::V6(_) => libc::AF_INET6,
+    };
+    let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+    // SAFETY: integers only.
+    let fd = check(unsafe { syscall!(libc::SYS_socket, family, kind, 0) })?;
+    // SAFETY: new, so nobody else owns it.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd as RawFd) };
+    let (raw, len) = to_raw(addr);
+    // SAFETY: the address is alive and that long.
+    let ret = unsafe { syscall!(libc::SYS_connect, fd.as_raw_fd(), &raw const raw, len) };
+    match check(ret) {
+        Ok(_) => Ok((fd, true)),
+        // Interrupted is under way too.
+        Err(e) if matches!(e.raw_os_error(), Some(libc::EINPROGRESS | libc::EINTR)) => {
+            Ok((fd, false))
+        }
+        Err(e) => Err(e),
+    }
+}
+
+/// The next connection of a TCP listener, as a socket that never blocks, and the peer's address.
+///
+/// # Errors
+/// `WouldBlock` if there is none; those of `accept`.
+pub fn accept(listener: BorrowedFd<'_>) -> io::Result<(OwnedFd, SocketAddr)> {
+    // SAFETY: all zeroes is an address of no family.
+    let mut raw: Raw = unsafe { MaybeUninit::zeroed().assume_init() };
+    let mut len = mem::size_of::<Raw>() as socklen_t;
+    let fd = listener.as_raw_fd();
+    let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+    // SAFETY: address and length are alive, and the length is right.
+    let ret = unsafe { syscall!(libc::SYS_accept4, fd, &raw mut raw, &raw mut len, flags) };
+    let fd = check(ret)?;
+    // SAFETY: new, so nobody else owns it.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd as RawFd) };
+    Ok((fd, from_raw(&raw, len)?))
+}
+
+/// Makes calls on `fd` block, or not: a property of the open file, shared by all its descriptors.
+///
+/// # Errors
+/// Those of `fcntl`.
+pub fn set_nonblocking(fd: BorrowedFd<'_>, on: bool) -> io::Result<()> {
+    let fd = fd.as_raw_fd();
+    // SAFETY: integers only.
+    let flags = check(unsafe { syscall!(libc::SYS_fcntl, fd, libc::F_GETFL) })? as i32;
+    let wanted = if on {
+        flags | libc::O_NONBLOCK
+    } else {
+        flags & !libc::O_NONBLOCK
+    };
+    if wanted == flags {
+        return Ok(());
+    }
+    // SAFETY: as above.
+    check(unsafe { syscall!(libc::SYS_fcntl, fd, libc::F_SETFL, wanted) }).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn addresses_survive() {
+        for addr in [
+            "127.0.0.1:80".parse::<SocketAddr>().unwrap(),
+            "[::1]:65535".parse().unwrap(),
+            SocketAddrV6::new(Ipv6Addr::LOCALHOST, 7, 9, 3).into(),
+        ] {
+            let (raw, len) = to_raw(&addr);
+            assert_eq!(from_raw(&raw, len).unwrap(), addr);
+        }
+    }
+
+    #[test]
+    fn accept_never_blocks() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        set_nonblocking(listener.as_fd(), true).unwrap();
+        let none = accept(listener.as_fd()).unwrap_err();
+        assert_eq!(none.kind(), io::ErrorKind::WouldBlock);
+        let (client, _) = connect(&listener.local_addr().unwrap()).unwrap();
+        let (_server, peer) = loop {
+            match accept(listener.as_fd()) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => std::thread::yield_now(),
+                other => break other.unwrap(),
+            }
+        };
+        let client = std::net::TcpStream::from(client);
+        assert_eq!(client.local_addr().unwrap(), peer);
+    }
+}

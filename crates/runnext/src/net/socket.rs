@@ -1,0 +1,435 @@
+//! What all sockets have in common.
+//!
+//! A socket is a [`Descriptor`]. The standard library's own methods do the calls, on a view of the descriptor that does not own
+//! it; this module adds waiting, time-outs and deadlines.
+
+use std::io;
+use std::mem::ManuallyDrop;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::ops::Deref;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::time::Duration;
+
+use runnext_sys::net::set_nonblocking;
+
+use crate::instant::Instant;
+use crate::sched::blocking::blocking;
+pub(crate) use crate::sched::netpoll::{Descriptor, Direction};
+
+/// The descriptor as the standard library's type, borrowed.
+#[inline]
+pub(super) fn view<T: FromRawFd>(d: &Descriptor) -> impl Deref<Target = T> {
+    // SAFETY: open while `d` is, and never closed by the view.
+    ManuallyDrop::new(unsafe { T::from_raw_fd(d.fd().as_raw_fd()) })
+}
+
+/// Takes over a descriptor of any kind.
+pub(super) fn adopt(fd: OwnedFd) -> io::Result<Descriptor> {
+    set_nonblocking(fd.as_fd(), true)?;
+    Ok(Descriptor::new(fd))
+}
+
+/// As [`adopt`], where nobody can be told of an error: the first call on it will.
+pub(super) fn adopt_anyway(fd: OwnedFd) -> Descriptor {
+    let _ = set_nonblocking(fd.as_fd(), true);
+    Descriptor::new(fd)
+}
+
+/// Gives a descriptor back, for code that waits, or does not, as it was set to.
+pub(super) fn release(d: Descriptor) -> io::Result<OwnedFd> {
+    let nonblocking = d.is_nonblocking();
+    let fd = d.into_fd()?;
+    set_nonblocking(fd.as_fd(), nonblocking)?;
+    Ok(fd)
+}
+
+/// As [`release`], where nobody can be told of an error.
+pub(super) fn release_anyway(d: Descriptor) -> OwnedFd {
+    match release(d) {
+        Ok(fd) => fd,
+        Err(e) => panic!("a socket that has clones cannot be given up as a descriptor: {e}"),
+    }
+}
+
+/// The addresses of a name. Off the P: it may ask a server.
+pub(super) fn resolve<A: ToSocketAddrs>(addr: A) -> io::Result<Vec<SocketAddr>> {
+    let found: Vec<_> = blocking(|| addr.to_socket_addrs().map(Iterator::collect))?;
+    if found.is_empty() {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "could not resolve to any addresses",
+        ));
+    }
+    Ok(found)
+}
+
+/// Tries `f` on each address of a name, until one succeeds; else the last error.
+pub(super) fn for_each_address<A: ToSocketAddrs, T>(
+    addr: A,
+    mut f: impl FnMut(&SocketAddr) -> io::Result<T>,
+) -> io::Result<T> {
+    let mut last = None;
+    for addr in resolve(addr)? {
+        match f(&addr) {
+            Ok(done) => return Ok(done),
+            Err(e) => last = Some(e),
+        }
+    }
+    Err(last.unwrap_or_else(|| unreachable!("`resolve` gives at least one")))
+}
+
+pub(super) fn set_timeout(d: &Descriptor, way: Direction, t: Option<Duration>) -> io::Result<()> {
+    if t == Some(Duration::ZERO) {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "cannot set a 0 duration timeout: pass None for no time-out, or set a deadline that has passed",
+        ));
+    }
+    d.set_timeout(way, t);
+    Ok(())
+}
+
+pub(super) fn set_deadline(d: &Descriptor, way: Direction, when: Option<Instant>) {
+    d.set_deadline(way, when.map_or(u64::MAX, Instant::as_ns));
+}
+
+/// The methods and conversions that every socket has. `$std` is the standard library's type, `$what` what it is called in prose.
+macro_rules! socket {
+    ($name:ident, $std:ty, $what:literal) => {
+        impl $name {
+            /// The standard library's methods, for calls that do not wait.
+            #[inline]
+            fn std(&self) -> impl std::ops::Deref<Target = $std> {
+                crate::net::socket::view::<$std>(&self.0)
+            }
+
+            /// Takes over one of the standard library's, with its time-outs.
+            ///
+            /// It is made non-blocking, which duplicates of it made before will notice. Calls on the socket returned wait, whatever
+            /// `set_nonblocking` was before.
+            ///
+            /// # Errors
+            /// The system's, if the mode cannot be changed.
+            pub fn from_std(socket: $std) -> std::io::Result<$name> {
+                let socket = $name(crate::net::socket::adopt(socket.into())?);
+                socket.take_over_timeouts();
+                Ok(socket)
+            }
+
+            /// Gives it to the standard library: from now on calls block the thread, unless `set_nonblocking(true)` was called.
+            ///
+            /// # Errors
+            /// If it has clones it is duplicated, for which the process may have no descriptor left.
+            pub fn into_std(self) -> std::io::Result<$std> {
+                let timeouts = self.timeouts();
+                let socket = <$std>::from(crate::net::socket::release(self.0)?);
+                Self::pass_on_timeouts(&socket, timeouts)?;
+                Ok(socket)
+            }
+
+            /// Another handle to the same socket: what one does, the other sees, time-outs and deadlines included.
+            ///
+            /// # Errors
+            /// None; the type is that of the standard library.
+            pub fn try_clone(&self) -> std::io::Result<$name> {
+                Ok($name(self.0.clone()))
+            }
+
+            #[doc = concat!("Takes the pending error of the ", $what, ", if there is one.")]
+            ///
+            /// # Errors
+            /// The system's.
+            pub fn take_error(&self) -> std::io::Result<Option<std::io::Error>> {
+                self.std().take_error()
+            }
+
+            /// Whether calls that would block fail with [`WouldBlock`](std::io::ErrorKind::WouldBlock) instead of waiting.
+            ///
+            /// # Errors
+            /// None; the type is that of the standard library.
+            pub fn set_nonblocking(&self, nonblocking: bool) -> std::io::Result<()> {
+                self.0.set_nonblocking(nonblocking);
+                Ok(())
+            }
+        }
+
+        impl std::os::fd::AsFd for $name {
+            fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+                self.0.fd()
+            }
+        }
+
+        impl std::os::fd::AsRawFd for $name {
+            fn as_raw_fd(&self) -> std::os::fd::RawFd {
+                std::os::fd::AsRawFd::as_raw_fd(&self.0.fd())
+            }
+        }
+
+        impl From<std::os::fd::OwnedFd> for $name {
+            fn from(fd: std::os::fd::OwnedFd) -> $name {
+                $name(crate::net::socket::adopt_anyway(fd))
+            }
+        }
+
+        /// Blocking again, unless `set_nonblocking(true)` was called. If it has clones it is duplicated, and that panics when
+        /// no descriptor is left; `into_std` returns an error instead.
+        impl From<$name> for std::os::fd::OwnedFd {
+            fn from(socket: $name) -> std::os::fd::OwnedFd {
+                crate::net::socket::release_anyway(socket.0)
+            }
+        }
+
+        impl std::os::fd::FromRawFd for $name {
+            unsafe fn from_raw_fd(fd: std::os::fd::RawFd) -> $name {
+                // SAFETY: the caller's promise.
+                unsafe { <std::os::fd::OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(fd) }.into()
+            }
+        }
+
+        impl std::os::fd::IntoRawFd for $name {
+            fn into_raw_fd(self) -> std::os::fd::RawFd {
+                std::os::fd::IntoRawFd::into_raw_fd(std::os::fd::OwnedFd::from(self))
+            }
+        }
+    };
+}
+pub(super) use socket;
+
+/// Time-outs and deadlines, in one direction or both.
+macro_rules! limits {
+    ($name:ident, read) => {
+        impl $name {
+            /// How long one call waits for something to read or accept. `None`: for ever.
+            ///
+            /// # Errors
+            /// `InvalidInput` for zero.
+            pub fn set_read_timeout(&self, t: Option<std::time::Duration>) -> std::io::Result<()> {
+                use crate::net::socket::{Direction, set_timeout};
+                set_timeout(&self.0, Direction::Read, t)
+            }
+
+            /// What [`set_read_timeout`](Self::set_read_timeout) was last told.
+            ///
+            /// # Errors
+            /// None; the type is that of the standard library.
+            pub fn read_timeout(&self) -> std::io::Result<Option<std::time::Duration>> {
+                Ok(self.0.timeout(crate::net::socket::Direction::Read))
+            }
+
+            /// When every call that reads or accepts fails with [`TimedOut`](std::io::ErrorKind::TimedOut), those that wait
+            /// already included. A moment that has passed ends them at once, and lets none begin; `None` revives the
+            /// socket.
+            ///
+            /// # Errors
+            /// None; it has the type of its relatives.
+            pub fn set_read_deadline(
+                &self,
+                when: Option<crate::time::Instant>,
+            ) -> std::io::Result<()> {
+                use crate::net::socket::{Direction, set_deadline};
+                set_deadline(&self.0, Direction::Read, when);
+                Ok(())
+            }
+        }
+    };
+    ($name:ident, both) => {
+        limits!($name, read);
+
+        impl $name {
+            /// How long one call waits for room to write. `None`: for ever.
+            ///
+            /// # Errors
+            /// `InvalidInput` for zero.
+            pub fn set_write_timeout(&self, t: Option<std::time::Duration>) -> std::io::Result<()> {
+                use crate::net::socket::{Direction, set_timeout};
+                set_timeout(&self.0, Direction::Write, t)
+            }
+
+            /// What [`set_write_timeout`](Self::set_write_timeout) was last told.
+            ///
+            /// # Errors
+            /// None; the type is that of the standard library.
+            pub fn write_timeout(&self) -> std::io::Result<Option<std::time::Duration>> {
+                Ok(self.0.timeout(crate::net::socket::Direction::Write))
+            }
+
+            /// When every call that writes fails with [`TimedOut`](std::io::ErrorKind::TimedOut), those that wait already
+            /// included. A moment that has passed ends them at once, and lets none begin; `None` revives the socket.
+            ///
+            /// # Errors
+            /// None; it has the type of its relatives.
+            pub fn set_write_deadline(
+                &self,
+                when: Option<crate::time::Instant>,
+            ) -> std::io::Result<()> {
+                use crate::net::socket::{Direction, set_deadline};
+                set_deadline(&self.0, Direction::Write, when);
+                Ok(())
+            }
+
+            /// Both deadlines at once.
+            ///
+            /// # Errors
+            /// None; it has the type of its relatives.
+            pub fn set_deadline(&self, when: Option<crate::time::Instant>) -> std::io::Result<()> {
+                self.set_read_deadline(when)?;
+                self.set_write_deadline(when)
+            }
+
+            fn take_over_timeouts(&self) {
+                use crate::net::socket::Direction;
+                let (read, write) = (self.std().read_timeout(), self.std().write_timeout());
+                self.0.set_timeout(Direction::Read, read.ok().flatten());
+                self.0.set_timeout(Direction::Write, write.ok().flatten());
+            }
+
+            fn timeouts(&self) -> [Option<std::time::Duration>; 2] {
+                use crate::net::socket::Direction;
+                [Direction::Read, Direction::Write].map(|way| self.0.timeout(way))
+            }
+        }
+    };
+}
+pub(super) use limits;
+
+/// [`Read`](std::io::Read) and [`Write`](std::io::Write) on a stream and on a reference to one, and the same for futures.
+macro_rules! stream {
+    ($name:ident, $short_read_means_empty:literal) => {
+        impl $name {
+            /// How much a read may find if it finds less than it asks for and there is more; 0: anything.
+            #[inline]
+            fn want(len: usize) -> usize {
+                if $short_read_means_empty { len } else { 0 }
+            }
+
+            /// As [`read`](std::io::Read::read), for futures: `Pending` if there is nothing, and then the waker is woken when there
+            /// may be something. Of several wakers for one direction the last counts.
+            ///
+            /// # Errors
+            /// As for reading. Time-outs do not apply, deadlines that have passed do.
+            pub fn poll_read(
+                &self,
+                cx: &mut std::task::Context<'_>,
+                buf: &mut [u8],
+            ) -> std::task::Poll<std::io::Result<usize>> {
+                use crate::net::socket::Direction;
+                if buf.is_empty() {
+                    return std::task::Poll::Ready(Ok(0));
+                }
+                let (std, want) = (self.std(), Self::want(buf.len()));
+                let mut read = || std::io::Read::read(&mut &*std, buf);
+                self.0.poll_transfer(cx, Direction::Read, want, &mut read)
+            }
+
+            /// As [`write`](std::io::Write::write), for futures: `Pending` if there is no room, and then the waker is woken when
+            /// there may be. Of several wakers for one direction the last counts.
+            ///
+            /// # Errors
+            /// As for writing. Time-outs do not apply, deadlines that have passed do.
+            pub fn poll_write(
+                &self,
+                cx: &mut std::task::Context<'_>,
+                buf: &[u8],
+            ) -> std::task::Poll<std::io::Result<usize>> {
+                use crate::net::socket::Direction;
+                let std = self.std();
+                let mut write = || std::io::Write::write(&mut &*std, buf);
+                self.0
+                    .poll_transfer(cx, Direction::Write, buf.len(), &mut write)
+            }
+
+            /// As [`write_vectored`](std::io::Write::write_vectored), for futures; see [`poll_write`](Self::poll_write).
+            ///
+            /// # Errors
+            /// As for writing.
+            pub fn poll_write_vectored(
+                &self,
+                cx: &mut std::task::Context<'_>,
+                bufs: &[std::io::IoSlice<'_>],
+            ) -> std::task::Poll<std::io::Result<usize>> {
+                use crate::net::socket::Direction;
+                let std = self.std();
+                let mut write = || std::io::Write::write_vectored(&mut &*std, bufs);
+                self.0.poll_transfer(cx, Direction::Write, 0, &mut write)
+            }
+        }
+
+        impl std::io::Read for &$name {
+            #[inline]
+            fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
+                use crate::net::socket::Direction;
+                if buf.is_empty() {
+                    return Ok(0);
+                }
+                let (std, want) = (self.std(), $name::want(buf.len()));
+                self.0.transfer(Direction::Read, want, || (&*std).read(buf))
+            }
+
+            fn read_vectored(
+                &mut self,
+                bufs: &mut [std::io::IoSliceMut<'_>],
+            ) -> std::io::Result<usize> {
+                use crate::net::socket::Direction;
+                let len: usize = bufs.iter().map(|buf| buf.len()).sum();
+                if len == 0 {
+                    return Ok(0);
+                }
+                // The kernel takes 1024 slices at a time, so less than all need not mean that there is no more.
+                let std = self.std();
+                self.0
+                    .transfer(Direction::Read, 0, || (&*std).read_vectored(bufs))
+            }
+        }
+
+        impl std::io::Write for &$name {
+            #[inline]
+            fn write(&mut self, buf: &[u8]) -> std::io::Result<usize> {
+                use crate::net::socket::Direction;
+                let std = self.std();
+                self.0
+                    .transfer(Direction::Write, buf.len(), || (&*std).write(buf))
+            }
+
+            fn write_vectored(&mut self, bufs: &[std::io::IoSlice<'_>]) -> std::io::Result<usize> {
+                use crate::net::socket::Direction;
+                let std = self.std();
+                self.0
+                    .transfer(Direction::Write, 0, || (&*std).write_vectored(bufs))
+            }
+
+            fn flush(&mut self) -> std::io::Result<()> {
+                Ok(())
+            }
+        }
+
+        impl std::io::Read for $name {
+            #[inline]
+            fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
+                std::io::Read::read(&mut &*self, buf)
+            }
+
+            fn read_vectored(
+                &mut self,
+                bufs: &mut [std::io::IoSliceMut<'_>],
+            ) -> std::io::Result<usize> {
+                std::io::Read::read_vectored(&mut &*self, bufs)
+            }
+        }
+
+        impl std::io::Write for $name {
+            #[inline]
+            fn write(&mut self, buf: &[u8]) -> std::io::Result<usize> {
+                std::io::Write::write(&mut &*self, buf)
+            }
+
+            fn write_vectored(&mut self, bufs: &[std::io::IoSlice<'_>]) -> std::io::Result<usize> {
+                std::io::Write::write_vectored(&mut &*self, bufs)
+            }
+
+            fn flush(&mut self) -> std::io::Result<()> {
+                Ok(())
+            }
+        }
+    };
+}
+pub(super) use stream;

@@ -1,0 +1,419 @@
+//! Descriptors: goroutines, threads and futures that wait until a socket is ready.
+//!
+//! # Why this shape
+//! A call is tried first, in user state and without entering the runtime: most reads and writes find what they want, and cost
+//! their system call alone. Only one that would block registers the descriptor, once, and waits in its [`Slot`]. What the last
+//! call learned is kept: one that got less than it asked for has emptied the socket, so the next waits at once instead of
+//! asking the kernel to say so.
+//!
+//! # Which poller
+//! A socket belongs to no runtime. It is registered with the poller of the runtime whose goroutine first has to wait for it, and
+//! again with another's if one of its goroutines has to; any event wakes all who wait. So sockets may be made outside,
+//! moved between runtimes and used after theirs has gone. A plain thread registers nothing: it waits in `ppoll(2)`, with an
+//! eventfd beside it by which deadlines reach it. Futures polled on plain threads have a poller of their own, with a thread
+//! (`wakers`). Rejected: one poller for the process (whose Ms would wait in it, and which runtime's breaker would end the
+//! wait?); a registration when the socket is made (short connections never need it).
+//!
+//! # Deadlines
+//! Each wait brings its own, to its P's timers. A descriptor has no timer: who sets a deadline stores it and wakes all who wait in
+//! that direction, and they look again. They read the deadline under the lock that they are woken under, so none is missed.
+//!
+//! # Protocol
+//! caller: 1 deadline passed: fail  2 read the word  3 call, unless drained  4 would block: register  5 lock; deadline changed or
+//!         something happened since 2: again  6 queue up, unlock, park  7 again
+//! event:  1 count it in the word  2 somebody waits: lock, take the list, unlock, wake
+//!
+//! # Who wakes the sleeper?
+//! The word (`slot`, I1), once the event is fetched. Who fetches it, when everybody is busy or asleep, is in `harvest` and `seat`.
+//!
+//! # Context
+//! Callers are in user context. Tests: `tests/net_tcp.rs`, `tests/net_deadline.rs`, `tests/net_wait.rs`.
+
+mod harvest;
+mod hub;
+mod slot;
+mod wakers;
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::*;
+use std::time::Duration;
+
+use runnext_core::timers::{NEVER, deadline};
+use runnext_core::waitlist::{Node, WaitList};
+use runnext_sys::clock;
+use runnext_sys::ready::{self, Kick};
+
+use super::call::Call;
+use super::timers::park_until;
+use super::wait::{Ticket, Waiter, Who};
+use crate::g::WaitReason;
+use crate::m;
+
+pub(super) use harvest::Harvest;
+pub(crate) use hub::Hub;
+pub(crate) use slot::Direction;
+use slot::{DRAINED, Entry, Side, Slot, WAITING};
+
+/// How long a plain thread that got no eventfd waits before it looks whether its deadline has changed. A guess.
+const UNREACHABLE_NS: u64 = 10_000_000;
+
+/// A handle to an open descriptor that never blocks. The last one closes it.
+pub(crate) struct Descriptor(&'static Slot);
+
+/// The hub of the calling goroutine's runtime; none on a plain thread.
+fn current_hub() -> Option<&'static Arc<Hub>> {
+    let m = m::current().filter(|m| m.g().is_some())?;
+    Some(m.shared_static().seat.hub())
+}
+
+fn timed_out() -> io::Error {
+    io::Error::from(io::ErrorKind::TimedOut)
+}
+
+impl Descriptor {
+    /// Takes over a descriptor, which the caller has made non-blocking.
+    pub(crate) fn new(fd: OwnedFd) -> Descriptor {
+        Descriptor(Slot::take(fd.into_raw_fd()))
+    }
+
+    /// The descriptor's number, for calls that do not wait.
+    #[inline]
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: open until the last handle goes.
+        unsafe { BorrowedFd::borrow_raw(self.0.fd()) }
+    }
+
+    /// Gives the descriptor up, if this is its only handle; else a duplicate of it.
+    ///
+    /// # Errors
+    /// No descriptor is left for the duplicate.
+    pub(crate) fn into_fd(self) -> io::Result<OwnedFd> {
+        if !self.0.is_unique() {
+            return self.fd().try_clone_to_owned();
+        }
+        let this = std::mem::ManuallyDrop::new(self);
+        // SAFETY: ours alone, and the slot forgets it.
+        let fd = unsafe { OwnedFd::from_raw_fd(this.0.fd()) };
+        let left = this.0.retire();
+        this.0.free();
+        drop(left);
+        Ok(fd)
+    }
+
+    /// Whether calls that would block fail instead.
+    pub(crate) fn set_nonblocking(&self, on: bool) {
+        self.0.nonblocking.store(on, Relaxed);
+    }
+
+    pub(crate) fn is_nonblocking(&self) -> bool {
+        self.0.nonblocking.load(Relaxed)
+    }
+
+    /// How long one call in that direction waits.
+    pub(crate) fn set_timeout(&self, direction: Direction, d: Option<Duration>) {
+        let ns = d.map_or(NEVER, |d| deadline(0, d));
+        self.0.side(direction).timeout.store(ns, Relaxed);
+    }
+
+    pub(crate) fn timeout(&self, direction: Direction) -> Option<Duration> {
+        match self.0.side(direction).timeout.load(Relaxed) {
+            NEVER => None,
+            ns => Some(Duration::from_nanos(ns)),
+        }
+    }
+
+    /// When all calls in that direction fail, those under way included; NEVER revives it.
+    pub(crate) fn set_deadline(&self, direction: Direction, when_ns: u64) {
+        let side = self.0.side(direction);
+        if side.deadline.swap(when_ns, SeqCst) != when_ns {
+            self.rouse(direction);
+        }
+    }
+
+    /// Makes everybody who waits look again.
+    pub(crate) fn rouse_all(&self) {
+        self.rouse(Direction::Read);
+        self.rouse(Direction::Write);
+    }
+
+    fn rouse(&self, direction: Direction) {
+        let mut roused = WaitList::<Entry>::new();
+        let mut waker = None;
+        let call = Call::brief();
+        self.0.with_waiters(direction, |waiters| {
+            waker = waiters.waker.take();
+            while let Some(node) = waiters.queue.pop_front() {
+                // SAFETY: linked until just now, so alive; if its ticket is ours it stays so until we wake it.
+                let node = unsafe { node.as_ref() };
+                if node.ticket.is_none_or(Ticket::claim) {
+                    // SAFETY: in no list, and its owner waits until it is woken below.
+                    unsafe { roused.push_back(node) };
+                }
+            }
+        });
+        while let Some(node) = roused.pop_front() {
+            // SAFETY: not woken yet. It is not looked at afterwards.
+            let (waiter, kick) = unsafe { (node.as_ref().waiter, node.as_ref().kick) };
+            let entry = Entry {
+                waiter,
+                ticket: None,
+                kick,
+            };
+            entry.wake(&call);
+        }
+        drop(call);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Whether calls in that direction fail now, whatever there is to read.
+    #[inline]
+    fn is_past(&self, direction: Direction) -> bool {
+        let when = self.0.side(direction).deadline.load(Relaxed);
+        when != NEVER && when <= clock::now_ns()
+    }
+
+    /// Whether events reach this descriptor through the caller's runtime.
+    fn is_home(&self) -> bool {
+        let home = self.0.home.load(Relaxed);
+        m::current().is_some_and(|m| ptr::eq(Arc::as_ptr(m.shared().seat.hub()), home))
+    }
+
+    /// Does `op`, waiting as long as it would block.
+    #[inline]
+    pub(crate) fn io<T>(
+        &self,
+        direction: Direction,
+        mut op: impl FnMut() -> io::Result<T>,
+    ) -> io::Result<T> {
+        let mut limit = None;
+        loop {
+            if self.is_past(direction) {
+                return Err(timed_out());
+            }
+            let seen = self.0.side(direction).word.load(Acquire);
+            match op() {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock && !self.is_nonblocking() => {}
+                done => return done,
+            }
+            self.wait(direction, seen, &mut limit)?;
+        }
+    }
+
+    /// Does `op`, which moves up to `want` bytes, waiting as long as it would block. Less than that means that there is no more
+    /// for now; for calls where it does not, `want` is 0.
+    #[inline]
+    pub(crate) fn transfer(
+        &self,
+        direction: Direction,
+        want: usize,
+        mut op: impl FnMut() -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        let side = self.0.side(direction);
+        let mut limit = None;
+        loop {
+            if self.is_past(direction) {
+                return Err(timed_out());
+            }
+            let seen = side.word.load(Acquire);
+            if seen & DRAINED == 0 || self.is_nonblocking() || !self.is_home() {
+                match op() {
+                    Ok(n) => {
+                        if n < want {
+                            side.note_drained(seen);
+                        }
+                        return Ok(n);
+                    }
+                    Err(e) if e.kind() == io::ErrorKind::WouldBlock && !self.is_nonblocking() => {}
+                    failed => return failed,
+                }
+            }
+            self.wait(direction, seen, &mut limit)?;
+        }
+    }
+
+    /// Waits until something has happened since `seen`, or may have. `limit` is when the call has to end; it is set at the
+    /// first wait.
+    #[cold]
+    #[inline(never)]
+    fn wait(&self, direction: Direction, seen: u32, limit: &mut Option<u64>) -> io::Result<()> {
+        let side = self.0.side(direction);
+        let limit = *limit.get_or_insert_with(|| match side.timeout.load(Relaxed) {
+            NEVER => NEVER,
+            ns => clock::now_ns().saturating_add(ns),
+        });
+        let fixed = side.deadline.load(SeqCst);
+        let until = limit.min(fixed);
+        if until != NEVER && until <= clock::now_ns() {
+            return Err(timed_out());
+        }
+        let in_time = match current_hub() {
+            Some(hub) => {
+                self.register(hub)?;
+                self.wait_parked(hub, direction, seen, fixed, until)
+            }
+            None => self.wait_in_poll(direction, seen, fixed, until)?,
+        };
+        if in_time { Ok(()) } else { Err(timed_out()) }
+    }
+
+    /// Registers the descriptor with `hub`, unless it is.
+    fn register(&self, hub: &Arc<Hub>) -> io::Result<()> {
+        if ptr::eq(self.0.home.load(Acquire), Arc::as_ptr(hub)) {
+            return Ok(());
+        }
+        self.register_first(hub)
+    }
+
+    #[cold]
+    fn register_first(&self, hub: &Arc<Hub>) -> io::Result<()> {
+        hub.watch(self.0.fd(), self.0.token())?;
+        let own = Arc::into_raw(Arc::clone(hub));
+        let call = Call::brief();
+        let old = {
+            let _lists = self.0.lists.lock(); // for `has_futures`
+            let old = self.0.home.swap(own.cast_mut(), AcqRel);
+            if self.0.has_futures.load(Relaxed) {
+                hub.begin_wait();
+                // SAFETY: the slot's count on it is ours now.
+                unsafe { (*old).end_wait() };
+            }
+            old
+        };
+        drop(call);
+        if !old.is_null() {
+            // SAFETY: the slot's count.
+            drop(unsafe { Arc::from_raw(old) });
+        }
+        Ok(())
+    }
+
+    /// Queues `node` up, unless there is a reason to look again first.
+    ///
+    /// # Safety
+    /// The node stays where it is until it has left the list.
+    unsafe fn enlist(
+        &self,
+        direction: Direction,
+        seen: u32,
+        fixed: u64,
+        node: &Node<Entry>,
+    ) -> bool {
+        let side = self.0.side(direction);
+        let mut lists = self.0.lists.lock();
+        let waiters = &mut lists[direction as usize];
+        let old = side.word.fetch_or(WAITING, AcqRel);
+        if Side::differs(seen, old) || side.deadline.load(Relaxed) != fixed {
+            return false; // WAITING may stay set for nobody, until the next event
+        }
+        // SAFETY: the contract.
+        unsafe { waiters.queue.push_back(node) };
+        true
+    }
+
+    fn delist(&self, direction: Direction, node: &Node<Entry>) {
+        let mut lists = self.0.lists.lock();
+        // SAFETY: it is in this list or in none.
+        unsafe { lists[direction as usize].queue.remove(node) };
+    }
+
+    /// The wait of a goroutine. False: the deadline has come.
+    fn wait_parked(
+        &self,
+        hub: &Hub,
+        direction: Direction,
+        seen: u32,
+        fixed: u64,
+        until: u64,
+    ) -> bool {
+        let mut call = Call::enter();
+        let waiter = call.waiter();
+        let ticket = (until != NEVER).then(|| waiter.draw());
+        let node = Node::new(Entry {
+            waiter,
+            ticket,
+            kick: None,
+        });
+        // SAFETY: this frame stays until the node was taken out and we were woken, or we take it out ourselves.
+        if !unsafe { self.enlist(direction, seen, fixed, &node) } {
+            return true;
+        }
+        hub.begin_wait();
+        let woken = match ticket {
+            None => {
+                call.park(WaitReason::Io);
+                true
+            }
+            Some(ticket) => park_until(&mut call, ticket, until, WaitReason::Io),
+        };
+        hub.end_wait();
+        if !woken {
+            self.delist(direction, &node);
+        }
+        woken
+    }
+
+    /// The wait of a plain thread. False: the deadline has come.
+    fn wait_in_poll(
+        &self,
+        direction: Direction,
+        seen: u32,
+        fixed: u64,
+        until: u64,
+    ) -> io::Result<bool> {
+        // Without one nobody can reach us: then not for long at a time.
+        let kick = Kick::new().ok();
+        let waiter = Waiter::thread();
+        let ticket = waiter.draw();
+        let node = Node::new(Entry {
+            waiter,
+            ticket: Some(ticket),
+            kick: kick.as_ref().map(Kick::id),
+        });
+        // SAFETY: as in `wait_parked`.
+        if !unsafe { self.enlist(direction, seen, fixed, &node) } {
+            return Ok(true);
+        }
+        let left = (until != NEVER).then(|| until.saturating_sub(clock::now_ns()));
+        let timeout = match kick {
+            Some(_) => left,
+            None => Some(left.unwrap_or(NEVER).min(UNREACHABLE_NS)),
+        };
+        let fd = self.fd().as_raw_fd();
+        let polled = ready::wait(fd, direction.interest(), kick.as_ref(), timeout);
+        if ticket.claim() {
+            self.delist(direction, &node);
+        } else {
+            match (kick, waiter.who()) {
+                (Some(kick), _) => kick.take(),
+                (None, Who::Thread(parker)) => parker.park(),
+                (None, Who::Goroutine(_)) => unreachable!("a plain thread"),
+            }
+        }
+        polled?;
+        Ok(until == NEVER || clock::now_ns() < until)
+    }
+}
+
+impl Clone for Descriptor {
+    fn clone(&self) -> Descriptor {
+        self.0.add_ref();
+        Descriptor(self.0)
+    }
+}
+
+impl Drop for Descriptor {
+    fn drop(&mut self) {
+        if self.0.drop_ref() {
+            let left = self.0.retire();
+            // SAFETY: the last handle; the slot has forgotten it.
+            drop(unsafe { OwnedFd::from_raw_fd(self.0.fd()) });
+            self.0.free();
+            drop(left);
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! A hub: a poller and what is known about it without asking the kernel.
+//!
+//! Each runtime has one, in its seat; futures that no runtime runs have one together (`reactor`). A descriptor keeps a count on
+//! the hub it is registered with, so a hub outlives its runtime; its poller does not: the runtime closes it.
+//!
+//! # Invariants
+//! I1  The poller is taken out when no thread of the runtime is left, under the gate. Threads of the runtime use it without the
+//!     gate, all others under it.
+//! I2  `quick` is held around the use of the buffer beside it, and never waited for.
+//!
+//! # Context
+//! The gate is a leaf lock. `new` and `close` are in user context; the rest allocates nothing.
+
+use std::cell::UnsafeCell;
+use std::io;
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::*};
+
+use runnext_sys::poll::{Events, Poller};
+
+use crate::fatal::fatal;
+use crate::lock::Lock;
+
+pub(crate) struct Hub {
+    poller: UnsafeCell<Option<Poller>>,
+    gate: Lock<()>,
+    quick: AtomicBool,
+    events: UnsafeCell<Events>,
+    /// Grows with each look by a P's owner: tells the monitor that somebody looks.
+    looks: AtomicU32,
+    /// Who would be woken by a descriptor: parked goroutines, and sockets that futures use.
+    waiting: AtomicUsize,
+}
+
+// SAFETY: I1, I2; the poller itself may be shared.
+unsafe impl Sync for Hub {}
+// SAFETY: nothing in it belongs to a thread.
+unsafe impl Send for Hub {}
+
+impl Hub {
+    pub(in crate::sched) fn new() -> io::Result<Hub> {
+        Ok(Hub {
+            poller: UnsafeCell::new(Some(Poller::new()?)),
+            gate: Lock::new(()),
+            quick: AtomicBool::new(false),
+            events: UnsafeCell::new(Events::new()),
+            looks: AtomicU32::new(0),
+            waiting: AtomicUsize::new(0),
+        })
+    }
+
+    /// The poller, for threads of the runtime (I1).
+    fn poller(&self) -> Option<&Poller> {
+        // SAFETY: it is not taken out while one of them is left (I1).
+        unsafe { (*self.poller.get()).as_ref() }
+    }
+
+    /// Ends one blocking poll. Anywhere, in a signal handler too.
+    #[cold]
+    pub(in crate::sched) fn notify(&self) {
+        self.with_open(Poller::notify);
+    }
+
+    /// Closes the descriptors. No thread of the runtime is left.
+    pub(in crate::sched) fn close(&self) {
+        let poller = {
+            let _open = self.gate.lock();
+            // SAFETY: I1, and the gate keeps others out.
+            unsafe { (*self.poller.get()).take() }
+        };
+        drop(poller);
+    }
+
+    fn with_open(&self, f: impl FnOnce(&Poller)) {
+        let _open = self.gate.lock();
+        // SAFETY: under the gate it is not taken out (I1).
+        if let Some(poller) = unsafe { &*self.poller.get() } {
+            f(poller);
+        }
+    }
+
+    /// Watches `fd` under `token`. By a thread of the runtime, in user context.
+    ///
+    /// It may be watched already: by another goroutine that was as fast, or as a descriptor closed since with a duplicate alive
+    /// that kept its registration, whose number `fd` has got.
+    pub(super) fn watch(&self, fd: RawFd, token: u64) -> io::Result<()> {
+        let Some(poller) = self.poller() else {
+            return Err(io::Error::other("the runtime has shut down"));
+        };
+        match poller.add(fd, token) {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => poller.rename(fd, token),
+            done => done,
+        }
+    }
+
+    /// Stops watching `fd`. Anybody may, in a call or on a plain thread.
+    pub(super) fn forget(&self, fd: RawFd) {
+        // Not watched, if the program closed it behind our back: nothing to do.
+        self.with_open(|poller| drop(poller.remove(fd)));
+    }
+
+    /// Fetches events, waiting for them as long as `timeout_ns` says. By a thread of the runtime.
+    pub(in crate::sched) fn poll(&self, events: &mut Events, timeout_ns: Option<u64>) {
+        let Some(poller) = self.poller() else { return };
+        if let Err(e) = poller.poll(events, timeout_ns) {
+            fatal(format_args!("the poller failed: {e}"));
+        }
+    }
+
+    /// Hands what is ready now to `f`; no waiting. Nothing if another thread looks at this moment.
+    pub(super) fn look<T>(&self, f: impl FnOnce(&Events) -> T) -> Option<T> {
+        if self.quick.load(Relaxed) || self.quick.swap(true, Acquire) {
+            return None;
+        }
+        self.looks
+            .store(self.looks.load(Relaxed).wrapping_add(1), Relaxed);
+        // SAFETY: I2.
+        let events = unsafe { &mut *self.events.get() };
+        self.poll(events, Some(0));
+        let found = (!events.is_empty()).then(|| f(events));
+        self.quick.store(false, Release);
+        found
+    }
+
+    /// How often a P's owner has looked.
+    pub(in crate::sched) fn looks(&self) -> u32 {
+        self.looks.load(Relaxed)
+    }
+
+    /// Whether a descriptor could wake anybody.
+    #[inline]
+    pub(in crate::sched) fn is_waited_for(&self) -> bool {
+        self.waiting.load(Relaxed) != 0
+    }
+
+    pub(super) fn begin_wait(&self) {
+        self.waiting.fetch_add(1, SeqCst);
+    }
+
+    pub(super) fn end_wait(&self) {
+        self.waiting.fetch_sub(1, SeqCst);
+    }
+}

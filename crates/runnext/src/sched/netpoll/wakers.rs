@@ -1,0 +1,218 @@
+//! Wakers: events for futures.
+//!
+//! # Why this shape
+//! Waking a future is user code, which RT may not call (R1). So a slot whose waker is due goes into a chain, through links in the
+//! slots, and one goroutine is made for the chain, which wakes all of it. On a thread that belongs to no runtime
+//! there is nobody to make one for: the reactor, a thread that waits in a poller of its own, wakes them itself.
+//!
+//! # Invariants
+//! I1  A slot is in one chain at most: who sets `chained` links it, and who walks the chain clears it before it takes the wakers. So
+//!     an event after that starts another chain.
+//!
+//! # Context
+//! `Due::add` and `Due::into_goroutine` are in RT; the rest is user context.
+
+use std::io;
+use std::panic::{self, AssertUnwindSafe, Location};
+use std::ptr::{self, NonNull};
+use std::sync::atomic::Ordering::*;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, Waker};
+use std::thread;
+
+use runnext_sys::poll::Events;
+
+use super::harvest::Harvest;
+use super::hub::Hub;
+use super::slot::{DRAINED, Direction, Side, Slot, WAITING};
+use super::{Descriptor, current_hub, timed_out};
+use crate::fatal::fatal;
+use crate::g::{After, G};
+use crate::p::P;
+use crate::sched::call::Call;
+use crate::sched::{Shared, spawn};
+
+/// Slots whose wakers are due.
+pub(super) struct Due(*const Slot);
+
+// SAFETY: a chain is owned (I1), and slots may be shared.
+unsafe impl Send for Due {}
+
+impl Due {
+    pub(super) fn new() -> Due {
+        Due(ptr::null())
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_null()
+    }
+
+    pub(super) fn add(&mut self, slot: &'static Slot) {
+        if !slot.chained.swap(true, AcqRel) {
+            slot.next_due.set(self.0);
+            self.0 = slot;
+        }
+    }
+
+    /// A goroutine that wakes them, for the caller to queue.
+    pub(super) fn into_goroutine(self, shared: &Shared, p: Option<&P>) -> Option<NonNull<G>> {
+        if self.is_empty() {
+            return None;
+        }
+        // SAFETY: 'static and Send.
+        match unsafe { spawn::detached(shared, p, Location::caller(), self) } {
+            Ok(g) => Some(g),
+            Err(e) => fatal(format_args!("no memory for a goroutine of the poller: {e}")),
+        }
+    }
+
+    /// Wakes them all.
+    pub(super) fn wake(self) {
+        let mut at = self.0;
+        // SAFETY: slots are never freed, and the chain is ours (I1).
+        while let Some(slot) = unsafe { at.as_ref() } {
+            at = slot.next_due.get();
+            slot.chained.store(false, Release);
+            for waker in take_due(slot).into_iter().flatten() {
+                // A panic in one must not keep the others asleep; the hook has reported it.
+                let _ = panic::catch_unwind(AssertUnwindSafe(|| waker.wake()));
+            }
+        }
+    }
+}
+
+fn take_due(slot: &Slot) -> [Option<Waker>; 2] {
+    let _call = Call::brief();
+    let mut lists = slot.lists.lock();
+    lists.each_mut().map(|side| {
+        if std::mem::take(&mut side.due) {
+            side.waker.take()
+        } else {
+            None
+        }
+    })
+}
+
+impl spawn::Body for Due {
+    type Output = ();
+
+    fn run(self) -> (spawn::Outcome<()>, After) {
+        self.wake();
+        (Ok(()), After::NOTHING)
+    }
+
+    fn fail(self) -> After {
+        // No stack for it: on the worker's, then. Wakers do not block.
+        self.wake();
+        After::NOTHING
+    }
+}
+
+/// The hub of the futures that no runtime runs, and its thread, which stays.
+pub(super) fn reactor() -> io::Result<Arc<Hub>> {
+    static REACTOR: OnceLock<Arc<Hub>> = OnceLock::new();
+    static STARTING: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    let _one = STARTING.lock().unwrap_or_else(|e| e.into_inner());
+    if let Some(hub) = REACTOR.get() {
+        return Ok(Arc::clone(hub));
+    }
+    let hub = Arc::new(Hub::new()?);
+    let own = Arc::clone(&hub);
+    thread::Builder::new()
+        .name("runnext-reactor".into())
+        .spawn(move || react(&own))?;
+    Ok(Arc::clone(REACTOR.get_or_init(|| hub)))
+}
+
+fn react(hub: &Hub) {
+    let mut events = Events::new();
+    loop {
+        hub.poll(&mut events, None);
+        let mut found = Harvest::new();
+        found.gather(&events, None);
+        found.wake_futures();
+    }
+}
+
+impl Descriptor {
+    /// Does `op` for a future: `Pending` if it would block, and then the waker is woken when it is worth trying again. The
+    /// last waker given for a direction counts. `want` as for [`transfer`](Self::transfer). Time-outs do not apply to futures,
+    /// deadlines that have passed do.
+    pub(crate) fn poll_transfer(
+        &self,
+        cx: &mut Context<'_>,
+        direction: Direction,
+        want: usize,
+        mut op: impl FnMut() -> io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        let side = self.0.side(direction);
+        loop {
+            if self.is_past(direction) {
+                return Poll::Ready(Err(timed_out()));
+            }
+            let seen = side.word.load(Acquire);
+            if seen & DRAINED == 0 || !self.is_home() {
+                match op() {
+                    Ok(n) => {
+                        if n < want {
+                            side.note_drained(seen);
+                        }
+                        return Poll::Ready(Ok(n));
+                    }
+                    Err(e) if e.kind() != io::ErrorKind::WouldBlock => return Poll::Ready(Err(e)),
+                    Err(_) => {}
+                }
+            }
+            match self.poll_ready(cx, direction, seen) {
+                Ok(true) => {}
+                Ok(false) => return Poll::Pending,
+                Err(e) => return Poll::Ready(Err(e)),
+            }
+        }
+    }
+
+    /// As [`poll_transfer`](Self::poll_transfer), for calls that give something else than a number of bytes.
+    pub(crate) fn poll_io<T>(
+        &self,
+        cx: &mut Context<'_>,
+        direction: Direction,
+        mut op: impl FnMut() -> io::Result<T>,
+    ) -> Poll<io::Result<T>> {
+        let mut value = None;
+        let done = self.poll_transfer(cx, direction, 0, || {
+            value = Some(op()?);
+            Ok(0)
+        });
+        done.map(|done| done.map(|_| value.unwrap_or_else(|| unreachable!("it was done"))))
+    }
+
+    /// Stores the waker for a direction, unless something has happened since `seen`. True: it has, try again.
+    fn poll_ready(&self, cx: &Context<'_>, direction: Direction, seen: u32) -> io::Result<bool> {
+        let hub = match current_hub() {
+            Some(hub) => hub,
+            None => &reactor()?,
+        };
+        self.register(hub)?;
+        // Cloned and dropped in user context, whatever becomes of it.
+        let mut waker = Some(cx.waker().clone());
+        let call = Call::brief();
+        let happened = {
+            let mut lists = self.0.lists.lock();
+            if !self.0.has_futures.swap(true, Relaxed) {
+                // SAFETY: registered, and only the last handle, which is not ours to drop here, forgets that.
+                unsafe { (*self.0.home.load(Relaxed)).begin_wait() };
+            }
+            let waiters = &mut lists[direction as usize];
+            let old = self.0.side(direction).word.fetch_or(WAITING, AcqRel);
+            let happened = Side::differs(seen, old);
+            if !happened {
+                std::mem::swap(&mut waiters.waker, &mut waker);
+                waiters.due = false;
+            }
+            happened
+        };
+        drop(call);
+        drop(waker);
+        Ok(happened)
+    }
+}
