@@ -3,6 +3,7 @@
 mod chan;
 #[cfg(feature = "select")]
 mod choice;
+mod futures;
 mod locks;
 mod sched;
 mod stalls;
@@ -17,9 +18,11 @@ fn main() {
     let rt = unsafe { Runtime::builder().procs(args.procs()).build() }.expect("build the runtime");
     match args.scenario.as_str() {
         "yield" => sched::yield_now(&args, &rt),
+        "spawn" if args.text("kind", "stack") == "future" => futures::spawn_join(&args, &rt),
         "spawn" => sched::spawn(&args, &rt),
         "idle" => sched::idle(&args, &rt),
         "wakeup" if args.text("via", "spawn") == "spawn" => sched::wakeup(&args, &rt),
+        "memory" if args.text("kind", "stack") == "future" => futures::memory(&args, &rt),
         "memory" if args.text("via", "join") == "join" => sched::memory(&args, &rt),
         "skynet" if args.text("variant", "join") == "join" => sched::skynet(&args, &rt),
         "yieldlat" if args.get("pairs", 0) == 0 || args.text("via", "chan") == "join" => {
