@@ -18,6 +18,8 @@ pub(crate) struct Debug {
     pub(crate) mprotect_guards: bool,
     /// The signal that stops goroutines; the first runtime of a process decides.
     pub(crate) preempt_signal: i32,
+    /// Lock owners run in the name of who waits for them.
+    pub(crate) lend: bool,
     /// Seed of all scheduling dice.
     pub(crate) seed: u64,
 }
@@ -38,6 +40,7 @@ impl Debug {
             async_preempt_off: false,
             mprotect_guards: false,
             preempt_signal: SIGURG,
+            lend: true,
             seed,
         };
         let mut complaints = Vec::new();
@@ -63,9 +66,10 @@ impl Debug {
                         "ignored '{item}': a signal can be 10 (USR1), 12 (USR2), 23 (URG) or a real-time one, 34 to 64"
                     )),
                 },
+                "lend" => debug.lend = number != 0,
                 "seed" => debug.seed = number,
                 _ => complaints.push(format!(
-                    "ignored '{item}': known are asyncpreemptoff, chaos, mprotectguards, preemptsignal, seed"
+                    "ignored '{item}': known are asyncpreemptoff, chaos, lend, mprotectguards, preemptsignal, seed"
                 )),
             }
         }
@@ -95,6 +99,14 @@ pub(crate) fn number(name: &str, least: usize, most: usize) -> Option<usize> {
     variable(name, |text| match text.parse() {
         Ok(n) if (least..=most).contains(&n) => Ok(n),
         _ => Err(format!("it must be a whole number from {least} to {most}")),
+    })
+}
+
+/// A number above 0 and up to 1 from the environment.
+pub(crate) fn fraction(name: &str) -> Option<f64> {
+    variable(name, |text| match text.parse() {
+        Ok(x) if x > 0.0 && x <= 1.0 => Ok(x),
+        _ => Err("it must be a number above 0 and up to 1".into()),
     })
 }
 

@@ -5,13 +5,17 @@ use std::io;
 use std::marker::PhantomData;
 use std::panic::Location;
 use std::ptr::NonNull;
+use std::sync::Arc;
+use std::time::Duration;
 
 use crate::g::{Ext, G, WaitReason};
+use crate::group::TaskGroup;
 use crate::m;
-use crate::sched::Shared;
 use crate::sched::call::{self, Call};
+use crate::sched::groups::{self, Record};
 use crate::sched::spawn::{self, Options};
 use crate::sched::waker;
+use crate::sched::{self, Shared};
 use crate::stack;
 
 /// Panics with advice when there is no runtime around.
@@ -55,6 +59,34 @@ where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
 {
+    start(shared, site, None, f)
+}
+
+/// As [`go_on`], in a group.
+pub(crate) fn go_in<F, T>(
+    shared: &Shared,
+    site: &'static Location<'static>,
+    group: &Arc<Record>,
+    f: F,
+) -> JoinHandle<T>
+where
+    F: FnOnce() -> T + Send + 'static,
+    T: Send + 'static,
+{
+    start(shared, site, Some(Arc::clone(group)), f)
+}
+
+#[inline]
+fn start<F, T>(
+    shared: &Shared,
+    site: &'static Location<'static>,
+    group: Option<Arc<Record>>,
+    f: F,
+) -> JoinHandle<T>
+where
+    F: FnOnce() -> T + Send + 'static,
+    T: Send + 'static,
+{
     // SAFETY: 'static and Send by the bounds.
     match unsafe {
         spawn::spawn(
@@ -63,6 +95,7 @@ where
                 site,
                 ext: None,
                 stack_class: None,
+                group,
             },
             f,
         )
@@ -250,6 +283,27 @@ impl Goroutine {
         unsafe { self.0.as_ref() }
     }
 
+    /// CPU time it has used, up to now if it runs. For goroutines of a [`TaskGroup`] it is measured; for others it is counted in
+    /// slices of the CPU timer, so one that runs for less than a slice at a time is charged by chance. Time in
+    /// [`blocking`](crate::blocking) sections is not in it.
+    ///
+    /// # Example
+    /// ```
+    /// #[runnext::main]
+    /// fn main() {
+    ///     let group = runnext::TaskGroup::new("sums");
+    ///     let sum = group.go(|| (0..1_000_000u64).fold(0, |a, b| std::hint::black_box(a ^ b)));
+    ///     let goroutine = sum.goroutine().clone();
+    ///     sum.join().unwrap();
+    ///     assert!(goroutine.cpu_time() > std::time::Duration::ZERO);
+    /// }
+    /// ```
+    pub fn cpu_time(&self) -> Duration {
+        // SAFETY: the handle keeps the runtime's memory.
+        let shared = unsafe { sched::shared_of(self.g()) };
+        Duration::from_nanos(groups::cpu_ns(shared, self.g()))
+    }
+
     /// Its number: unique in its runtime, never reused. The first goroutine has number 1.
     pub fn id(&self) -> u64 {
         self.g().id()
@@ -402,6 +456,7 @@ impl<T> fmt::Debug for JoinHandle<T> {
 pub struct Builder {
     name: Option<String>,
     stack_size: Option<usize>,
+    group: Option<TaskGroup>,
 }
 
 impl Builder {
@@ -419,6 +474,12 @@ impl Builder {
     /// Bytes of stack, rounded up to a power of two, guard included. It is address space: only what is touched uses memory.
     pub fn stack_size(mut self, bytes: usize) -> Builder {
         self.stack_size = Some(bytes);
+        self
+    }
+
+    /// Starts it in this group, not in the caller's.
+    pub fn group(mut self, group: &TaskGroup) -> Builder {
+        self.group = Some(group.clone());
         self
     }
 
@@ -454,6 +515,7 @@ impl Builder {
             site,
             ext,
             stack_class,
+            group: self.group.map(|group| Arc::clone(group.record())),
         })
     }
 }

@@ -57,6 +57,7 @@ mod fatal;
 pub mod future;
 mod g;
 pub mod goroutine;
+mod group;
 mod instant;
 mod local;
 mod lock;
@@ -78,6 +79,7 @@ pub use goroutine::{
     Goroutine, JoinHandle, OsThreadGuard, checkpoint, current, go, lock_os_thread, num_goroutines,
     procs, set_procs, yield_now,
 };
+pub use group::{CpuLimit, GroupStats, Priority, TaskGroup, TaskGroupBuilder};
 pub use local::LocalKey;
 pub use runnext_macros::{main, test};
 pub use runtime::{__private, Builder, Runtime, Shutdown};

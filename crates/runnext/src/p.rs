@@ -22,6 +22,7 @@ use runnext_core::runq::RunQueue;
 use crate::g::{G, slab};
 use crate::m::M;
 use crate::sched::Shared;
+use crate::sched::groups::Local;
 use crate::sched::timers::{Timers, Watch};
 use crate::stack::{self, Stack};
 
@@ -36,6 +37,8 @@ const IDS: u64 = 16;
 pub(crate) struct P {
     pub(crate) id: usize,
     pub(crate) runq: RunQueue<G>,
+    /// Its part in task groups.
+    pub(crate) groups: Local,
     pub(crate) tick: AtomicU32,
     pub(crate) slice: AtomicU32,
     chain: Cell<u32>,
@@ -100,6 +103,7 @@ impl P {
         P {
             id,
             runq: RunQueue::new(),
+            groups: Local::new(id),
             tick: AtomicU32::new(0),
             slice: AtomicU32::new(1),
             chain: Cell::new(0),

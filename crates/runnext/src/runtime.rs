@@ -13,8 +13,10 @@ use runnext_sys::{clock, cpu};
 use crate::config::{self, Debug};
 use crate::g::WaitReason;
 use crate::goroutine::{JoinHandle, go_on, wait_for};
+use crate::group::CpuLimit;
 use crate::m;
 use crate::overflow;
+use crate::sched::groups::Limit;
 use crate::sched::preempt;
 use crate::sched::spawn::{self, Options};
 use crate::sched::{Config, MAX_PROCS, Shared, start_threads};
@@ -93,6 +95,7 @@ impl Runtime {
             site: Location::caller(),
             ext: None,
             stack_class: None,
+            group: None,
         };
         // SAFETY: we wait for it below, whatever happens, so what it borrows outlives it; Send by the bounds.
         let g = unsafe { spawn::spawn(&self.shared, options, f) }
@@ -174,6 +177,7 @@ fn stop(shared: Arc<Shared>, grace: Duration) -> Shutdown {
         shared.drain(deadline).min(alive)
     };
     shared.stop();
+    shared.groups.close(&shared);
     shared.drop_futures();
     shared.close_poller();
     for p in shared.all_ps() {
@@ -204,6 +208,7 @@ pub struct Builder {
     stack_size: Option<usize>,
     time_slice: Option<Duration>,
     preemption: Option<bool>,
+    cpu_limit: Option<CpuLimit>,
 }
 
 impl Builder {
@@ -238,6 +243,13 @@ impl Builder {
     /// Whether goroutines that do not give way by themselves are preempted. Default true. `RUNNEXT_PREEMPTION`.
     pub fn preemption(mut self, on: bool) -> Self {
         self.preemption = Some(on);
+        self
+    }
+
+    /// How much of all processors the [governed](crate::TaskGroupBuilder::governed) groups may use together. Default
+    /// [`CpuLimit::Unlimited`]. A fraction is clamped to 0.05 to 1, a target to 0.1 ms to 1 s. `RUNNEXT_CPU_LIMIT`: a fraction.
+    pub fn cpu_limit(mut self, l: CpuLimit) -> Self {
+        self.cpu_limit = Some(l);
         self
     }
 
@@ -297,6 +309,12 @@ impl Builder {
             .preemption
             .or_else(|| config::switch("RUNNEXT_PREEMPTION"))
             .unwrap_or(true);
+        let cpu_limit = self
+            .cpu_limit
+            .or_else(|| config::fraction("RUNNEXT_CPU_LIMIT").map(CpuLimit::Fraction))
+            .unwrap_or_default();
+        let cpu_limit = Limit::new(cpu_limit)
+            .map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why.to_string()))?;
         let config = Config {
             procs,
             follows_system: chosen.is_none(),
@@ -307,6 +325,8 @@ impl Builder {
             chaos: debug.chaos,
             mprotect_guards: debug.mprotect_guards,
             seed: debug.seed,
+            cpu_limit,
+            lend: debug.lend,
         };
         Ok((config, debug.preempt_signal))
     }

@@ -150,6 +150,7 @@ impl<'scope> Scope<'scope, '_> {
             site: Location::caller(),
             ext: None,
             stack_class: None,
+            group: None,
         };
         let state = &self.state;
         state.running.fetch_add(1, Relaxed);

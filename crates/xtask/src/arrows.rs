@@ -16,7 +16,7 @@ const LAYERS: &[&[&str]] = &[
     // Ms and Ps are the scheduler's nouns, `sched` its verbs.
     &["m", "p", "sched", "stats"],
     &["local", "overflow"],
-    &["goroutine"],
+    &["goroutine", "group"],
     &["scope"],
     &["sync"],
     &["chan"],
@@ -24,7 +24,6 @@ const LAYERS: &[&[&str]] = &[
     &["context"],
     &["net"],
     &["fs"],
-    &["group"],
     &["future"],
     &["runtime"],
     &["lib"],

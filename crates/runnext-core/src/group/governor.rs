@@ -112,6 +112,20 @@ impl Governor {
         }
     }
 
+    /// Moves into the room of a governor that [reserved](Governor::reserve) more, and is otherwise unused; the caller drops what comes back
+    /// where dropping is allowed. For those who may not allocate where they keep this one.
+    #[must_use = "drop it where dropping is allowed"]
+    pub fn grow(&mut self, mut room: Governor) -> Governor {
+        if room.accounts.len() > self.accounts.len() {
+            room.accounts[..self.accounts.len()].copy_from_slice(&self.accounts);
+            room.waiting.clear();
+            room.waiting.extend_from_slice(&self.waiting);
+            core::mem::swap(&mut self.accounts, &mut room.accounts);
+            core::mem::swap(&mut self.waiting, &mut room.waiting);
+        }
+        room
+    }
+
     /// How many groups wait.
     pub fn waiting(&self) -> usize {
         self.waiting.len()

@@ -259,6 +259,12 @@ impl<Q> Lanes<Q> {
         }
     }
 
+    /// The root lane got something while another one runs: it competes from now on, not only from the next pick on.
+    pub fn root_ready(&mut self, ledger: &Ledger, now: u64) {
+        self.on = true;
+        self.see_root(ledger, true, now);
+    }
+
     /// The root lane's queue is its own; here it counts as one.
     fn see_root(&mut self, ledger: &Ledger, ready: bool, now: u64) {
         let root = &mut self.entities[0];

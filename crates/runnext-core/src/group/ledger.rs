@@ -297,6 +297,24 @@ impl Ledger {
         full(group) || self.parent_of(group).is_some_and(full)
     }
 
+    /// Whether one more P may run the group: it is neither throttled nor held, and its quota is good for another P.
+    pub fn may_start(&self, id: GroupId, now: u64) -> bool {
+        let group = self.group(id);
+        let word = group.word();
+        let due = !word.is_throttled() || group.until() <= now;
+        due && !word.is_held() && !self.is_wide(group, now)
+    }
+
+    /// Whether a residency of the group must end on time even if nobody else waits: it, its parent or its class has a limit.
+    pub fn is_limited(&self, id: GroupId) -> bool {
+        let group = self.group(id);
+        let low = group.word().priority() == Priority::Low && self.low.is_limited();
+        low || group.bucket.is_limited()
+            || self
+                .parent_of(group)
+                .is_some_and(|parent| parent.bucket.is_limited())
+    }
+
     /// A residency of the group begins, of `ns`.
     pub(super) fn enter(&self, id: GroupId, ns: u64) -> Paid {
         let group = self.group(id);

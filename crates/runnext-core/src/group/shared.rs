@@ -271,6 +271,11 @@ impl Group {
         self.until.load(Relaxed)
     }
 
+    /// How it stands to the others.
+    pub fn priority(&self) -> Priority {
+        self.word().priority()
+    }
+
     /// Under the governor.
     #[inline]
     pub fn is_governed(&self) -> bool {

@@ -25,6 +25,8 @@
 //! I2  The header returns to the slab when DONE is set, ONCPU is clear and no handle is left; of the two
 //!     parties that can complete that condition exactly one sees it completed.
 
+mod grouped;
+mod locks;
 pub(crate) mod slab;
 
 use std::any::Any;
@@ -168,6 +170,8 @@ pub(crate) struct Vtable {
     pub(crate) fail: unsafe fn(&G, Box<dyn Any + Send>) -> After,
     /// Drops a result nobody took.
     pub(crate) drop_result: unsafe fn(&G),
+    /// Gives back its count of its group.
+    pub(crate) leave_group: unsafe fn(*const ()),
 }
 
 /// The class of stack of goroutines that have none: they are futures.
@@ -199,6 +203,17 @@ pub(crate) struct Cold {
     locks: AtomicU16,
     /// Of the locks it took, those that others released for it.
     locks_elsewhere: AtomicU16,
+    /// The lane it queues in: the number of its group in its runtime, or of one that lends it its own; 0: none. What
+    /// stands here is kept alive by `group` or `lent`.
+    lane: AtomicU32,
+    /// When it was made runnable, if that is to be measured (`sched::groups`); 0: it is not.
+    stamp: AtomicU32,
+    /// Its group, counted; written by itself. An address that `sched::groups` knows the meaning of.
+    group: AtomicPtr<()>,
+    /// The group in whose name it runs until it releases a lock, counted.
+    lent: AtomicPtr<()>,
+    /// CPU time it was charged with, in ns.
+    cpu: AtomicU64,
     payload: UnsafeCell<[MaybeUninit<u64>; INLINE / 8]>,
 }
 
@@ -210,7 +225,7 @@ pub(crate) struct Ext {
     pub(crate) locals: Option<Box<dyn Any>>,
 }
 
-const _: () = assert!(size_of::<G>() == 64 && size_of::<Cold>() <= 96);
+const _: () = assert!(size_of::<G>() == 64 && size_of::<Cold>() <= 128);
 
 // SAFETY: every field is an atomic, or is written only by the party the tables above name, which the state
 // and life words hand over with release/acquire.
@@ -235,6 +250,8 @@ pub(crate) struct Birth {
     pub(crate) site: &'static Location<'static>,
     pub(crate) ext: *mut Ext,
     pub(crate) stack_class: u8,
+    pub(crate) lane: u32,
+    pub(crate) group: *const (),
 }
 
 impl G {
@@ -260,6 +277,11 @@ impl G {
         cold.weight.store(WEIGHT_FRESH, Relaxed);
         cold.locks.store(0, Relaxed);
         cold.locks_elsewhere.store(0, Relaxed);
+        cold.lane.store(birth.lane, Relaxed);
+        cold.stamp.store(0, Relaxed);
+        cold.group.store(birth.group.cast_mut(), Relaxed);
+        cold.lent.store(ptr::null_mut(), Relaxed);
+        cold.cpu.store(0, Relaxed);
         cold.life.store(ONCPU | REF, Relaxed);
         self.wired.store(ptr::null_mut(), Relaxed);
         self.yielder.set(ptr::null());
@@ -293,33 +315,6 @@ impl G {
     #[inline]
     pub(crate) fn set_reason(&self, reason: WaitReason) {
         self.cold().reason.set(reason);
-    }
-
-    /// The goroutine itself has taken a lock of `sync`. Two plain instructions: nobody else writes the word.
-    #[inline(always)]
-    pub(crate) fn lock_taken(&self) {
-        let locks = &self.cold().locks;
-        locks.store(locks.load(Relaxed).wrapping_add(1), Relaxed);
-    }
-
-    /// The goroutine itself has released one.
-    #[inline(always)]
-    pub(crate) fn lock_released(&self) {
-        let locks = &self.cold().locks;
-        locks.store(locks.load(Relaxed).wrapping_sub(1), Relaxed);
-    }
-
-    /// Somebody else has released one that this goroutine took: the guard was sent away.
-    pub(crate) fn lock_released_elsewhere(&self) {
-        self.cold().locks_elsewhere.fetch_add(1, Relaxed);
-    }
-
-    /// How many locks of `sync` it holds. A moment's view, good for advice: a guard that was leaked, or left the runtime,
-    /// counts to the end of the goroutine.
-    pub(crate) fn locks_held(&self) -> u16 {
-        let cold = self.cold();
-        let elsewhere = cold.locks_elsewhere.load(Relaxed);
-        cold.locks.load(Relaxed).wrapping_sub(elsewhere)
     }
 
     pub(crate) fn stack_class(&self) -> u8 {
@@ -600,7 +595,7 @@ impl G {
 
     /// Whether anything is left for [`clean_detached`](Self::clean_detached). By the goroutine itself.
     pub(crate) fn is_unclean(&self) -> bool {
-        !self.is_taken() || self.has_ext()
+        !self.is_taken() || self.has_ext() || self.is_grouped()
     }
 
     /// The goroutine has left its result in the payload. Returns who waits for it, if anybody, and whether it was
@@ -649,8 +644,10 @@ impl G {
         }
     }
 
-    /// As `drop_leftovers`, of `ext`.
+    /// As `drop_leftovers`, of `ext` and the group.
     unsafe fn drop_ext(&self) {
+        // SAFETY: passed on.
+        unsafe { self.drop_group() };
         let ext = self.cold().ext.swap(ptr::null_mut(), AcqRel);
         if !ext.is_null() {
             // SAFETY: made by `Box::into_raw`, and the swap gave it to us alone.

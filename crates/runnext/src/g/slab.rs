@@ -7,7 +7,7 @@
 //! cold records another: 1,000 goroutines that yield in turn touch 1,000 consecutive cache lines.
 //!
 //! ```text
-//! extent (1 MiB, aligned): | Head | G G G G … (64 B each) | Cold Cold Cold … (96 B each) |
+//! extent (1 MiB, aligned): | Head | G G G G … (64 B each) | Cold Cold Cold … (128 B each) |
 //! ```
 //!
 //! # Context
@@ -27,7 +27,7 @@ use super::{Cold, G};
 use crate::lock::Lock;
 
 const EXTENT: usize = 1 << 20;
-const COLD_SIZE: usize = 96;
+const COLD_SIZE: usize = 128;
 const HEAD_SIZE: usize = 64;
 const PER_EXTENT: usize = (EXTENT - HEAD_SIZE) / (size_of::<G>() + COLD_SIZE);
 const COLD_AT: usize = HEAD_SIZE + PER_EXTENT * size_of::<G>();

@@ -6,6 +6,7 @@
 //! thousands of times as much (`bench syscall` has the price as it is).
 
 use super::call::Call;
+use super::groups;
 use super::timers::NEVER;
 use crate::m::{self, M};
 
@@ -36,15 +37,17 @@ where
     if m.home.get() == m::BLK {
         return f(); // nested: the section is open already
     }
-    open(m);
-    let section = Section;
+    let section = Section { since: open(m) };
     let value = f();
     drop(section);
     value
 }
 
 /// Closes the section, also when `f` unwinds.
-struct Section;
+struct Section {
+    /// When it opened, if a group is to be told.
+    since: u64,
+}
 
 impl Drop for Section {
     #[inline]
@@ -52,14 +55,18 @@ impl Drop for Section {
         // `f` may have parked and come back on another thread.
         let Some(m) = m::current() else { return };
         m.home.set(m::USER);
-        if !m.leave_blocking() {
+        let kept = m.leave_blocking();
+        if !kept {
             drop(Call::enter()); // the P is gone: get one
+        }
+        if self.since != 0 {
+            groups::unblocked(self.since, kept);
         }
     }
 }
 
 #[inline]
-fn open(m: &'static M) {
+fn open(m: &'static M) -> u64 {
     let call = Call::brief();
     m.home.set(m::BLK);
     if m.p().has_work() || m.shared().has_global() {
@@ -68,5 +75,7 @@ fn open(m: &'static M) {
     if m.p().timers.next() != NEVER {
         m.shared().monitor.watch_until(m.p().timers.next());
     }
+    let since = groups::blocked(m.p());
     drop(call);
+    since
 }

@@ -24,6 +24,7 @@ use std::sync::atomic::{AtomicU32, Ordering::*};
 use runnext_core::park::Parked;
 
 use super::Shared;
+use super::groups::ROOT_LANE;
 use super::wait::{Waiter, Who};
 use crate::fatal::fatal;
 use crate::g::{G, Switch, WaitReason};
@@ -237,18 +238,36 @@ impl Shared {
     /// A goroutine made runnable by `p`'s owner.
     #[inline]
     pub(super) fn put_local(&self, p: &P, g: &G) {
-        if self.config.chaos {
-            return self.put_chaotic(p, g);
+        if self.special.load(Relaxed) {
+            return self.put_special(p, g);
         }
+        self.put_next(p, g);
+    }
+
+    /// Into `runnext`.
+    #[inline]
+    pub(super) fn put_next(&self, p: &P, g: &G) {
         // SAFETY: the caller owns p; g is runnable and in no queue.
         if let Err(overflow) = unsafe { p.runq.put_next_kick(g.ptr()) } {
             self.append_global(overflow);
         }
     }
 
+    /// As [`put_local`](Self::put_local), with groups or chaos.
+    fn put_special(&self, p: &P, g: &G) {
+        if self.config.chaos && g.lane() == ROOT_LANE {
+            self.put_chaotic(p, g);
+        } else {
+            self.put_in_lane(p, g);
+        }
+    }
+
     /// A goroutine that gave way on `p`, by `p`'s owner.
     #[inline]
     pub(super) fn put_tail(&self, p: &P, g: &G) {
+        if p.groups.is_on() && self.put_back(p, g) {
+            return;
+        }
         // SAFETY: the caller owns p; g is runnable and in no queue.
         if let Err(overflow) = unsafe { p.runq.push(g.ptr()) } {
             self.append_global(overflow);
@@ -263,12 +282,7 @@ impl Shared {
             0 => self.put_tail(p, g),
             // SAFETY: runnable, and in no queue.
             1 => unsafe { self.push_global(g.ptr()) },
-            _ => {
-                // SAFETY: as in `put_local`.
-                if let Err(overflow) = unsafe { p.runq.put_next_kick(g.ptr()) } {
-                    self.append_global(overflow);
-                }
-            }
+            _ => self.put_next(p, g),
         }
     }
 }
@@ -310,6 +324,7 @@ pub(super) fn enter_slow(m: &'static M) -> bool {
     let old = m.p_ptr();
     if let Some(p) = shared.take_idle_p(old) {
         take_p(m, p);
+        shared.resume_without_turn(m, g);
         return true;
     }
     // Like any other, but on this thread: a call need not be one that may migrate.
@@ -401,6 +416,7 @@ pub(crate) fn give_way(m: &'static M) {
     let mut call = Call::enter();
     if let Some(m) = call.m()
         && m.shared().waits_for(m.p())
+        && !m.g().is_some_and(|g| m.shared().holds_on(m.p(), g))
     {
         if m.p().expired.load(Relaxed)
             && let Some(g) = m.g()

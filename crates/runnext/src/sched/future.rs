@@ -46,6 +46,7 @@ use std::task::{Context, Poll};
 use runnext_core::list::List;
 
 use super::call::Call;
+use super::groups::{self, Record};
 use super::spawn::{self, Options, Outcome, fits};
 use super::{Shared, waker};
 use crate::fatal::fatal;
@@ -67,6 +68,7 @@ pub(crate) unsafe fn spawn<F: Future>(
         site,
         ext: None,
         stack_class: Some(NO_STACK),
+        group: None,
     };
     // SAFETY: the caller's promise; the table is that of such a future.
     unsafe { spawn::spawn_with(shared, options, future, Polled::<F>::VTABLE) }
@@ -80,6 +82,7 @@ impl<F: Future> Polled<F> {
         poll: Self::poll,
         fail: Self::fail,
         drop_result: Self::drop_result,
+        leave_group: Record::release,
     };
 
     unsafe fn never(g: &G) -> After {
@@ -211,6 +214,7 @@ fn drop_polled(m: &M, g: &G) {
 /// The runtime has stopped, and the M is about to leave: what is queued on its P would be forgotten there.
 #[cold]
 pub(super) fn drop_local(m: &M) {
+    m.shared().end_turn(m.p());
     // SAFETY: the M owns its P.
     let mut queued = unsafe { m.p().runq.drain() };
     while let Some(g) = queued.pop_front() {
@@ -239,6 +243,7 @@ fn abandon(g: &G) {
     // SAFETY: it is not polled any more, and ours.
     let after = unsafe { (g.vtable().fail)(g, Box::new(why)) };
     g.drop_locals();
+    groups::ended(g);
     if g.is_detached() {
         // SAFETY: its end, and detached.
         unsafe { g.clean_detached() };
@@ -289,6 +294,7 @@ impl Shared {
             unsafe { all.push_back(g) };
         }
         for p in self.all_ps() {
+            all.append(self.unlist_all(p));
             if p.idle.load(Acquire) || self.threads.count() == 0 {
                 // SAFETY: no M is left that owns it.
                 all.append(unsafe { p.runq.drain() });

@@ -281,6 +281,7 @@ impl Shared {
     /// Gives away a P the caller no longer needs: to an M if there is, or soon may be, something to run; else
     /// to the idle list.
     pub(crate) fn hand_off(&self, p: &P) {
+        self.end_turn(p);
         if self.waits_for(p) {
             return self.start_m(p, false);
         }
@@ -303,7 +304,10 @@ impl Shared {
 
     /// Anything queued anywhere?
     pub(super) fn any_work(&self) -> bool {
-        self.has_global() || self.all_ps().any(P::has_work)
+        self.has_global()
+            || self
+                .all_ps()
+                .any(|p| p.has_work() || self.offers_grouped(p))
     }
 
     /// Changes the number of Ps. Idle ones that are now too many leave the list, retired ones that are wanted again
@@ -338,6 +342,7 @@ impl Shared {
         if !work.is_empty() {
             self.prepend_global(work);
         }
+        self.resize_groups(n);
         fence(SeqCst);
         if self.any_work() || self.seat.is_unwatched() {
             self.wake_one();

@@ -32,6 +32,7 @@ pub(crate) mod blocking;
 pub(crate) mod call;
 mod deadlock;
 pub(crate) mod future;
+pub(crate) mod groups;
 mod idle;
 mod monitor;
 pub(crate) mod netpoll;
@@ -47,7 +48,7 @@ mod worker;
 use std::io;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering::*};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use runnext_core::list::List;
@@ -61,6 +62,7 @@ use crate::m::M;
 use crate::p::P;
 use crate::stack::Stacks;
 
+use groups::Groups;
 use monitor::Monitor;
 use threads::Threads;
 
@@ -86,6 +88,9 @@ pub(crate) struct Config {
     pub(crate) chaos: bool,
     pub(crate) mprotect_guards: bool,
     pub(crate) seed: u64,
+    pub(crate) cpu_limit: groups::Limit,
+    /// Whether waiters lend their lane to the owners of locks.
+    pub(crate) lend: bool,
 }
 
 /// All that the Ms and Ps of one runtime share.
@@ -93,6 +98,9 @@ pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) slab: Slab,
     pub(crate) stacks: Stacks,
+    pub(crate) groups: Groups,
+    /// Made runnable goroutines do not all go the usual way: groups are in use, or chaos.
+    special: AtomicBool,
     monitor: Monitor,
     pub(crate) threads: Threads,
 
@@ -133,6 +141,8 @@ impl Shared {
         let shared = Shared {
             slab: Slab::new(),
             stacks: Stacks::new(config.mprotect_guards),
+            groups: Groups::new(procs, config.cpu_limit, config.lend),
+            special: AtomicBool::new(config.chaos),
             monitor: Monitor::new(Arc::clone(seat.hub())),
             threads: Threads::new(config.max_threads),
             procs: AtomicUsize::new(0),
@@ -161,6 +171,20 @@ impl Shared {
         };
         shared.set_procs(procs);
         Ok(shared)
+    }
+
+    /// A reference that does not keep the runtime's memory.
+    fn weak(&self) -> Weak<Shared> {
+        // SAFETY: every `Shared` that is in use lives in an `Arc` (`runtime`); the count taken is given back at once.
+        unsafe {
+            Arc::increment_strong_count(self);
+            Arc::downgrade(&Arc::from_raw(self))
+        }
+    }
+
+    /// From now on what is made runnable may belong to a group.
+    fn note_special(&self) {
+        self.special.store(true, SeqCst);
     }
 
     #[inline]
@@ -205,6 +229,7 @@ impl Shared {
                 }
             }
         }
+        self.groups.equip(self);
         // In RT: a handler on this thread takes the lock that `resize` holds.
         let _call = call::Call::brief();
         self.resize(n)
@@ -255,7 +280,11 @@ impl Shared {
     /// It is runnable, and in no queue.
     pub(crate) unsafe fn push_global(&self, g: NonNull<G>) {
         // SAFETY: runnable, so alive.
-        let light = unsafe { g.as_ref() }.is_light();
+        let header = unsafe { g.as_ref() };
+        if header.lane() != groups::ROOT_LANE {
+            return self.put_outside(header);
+        }
+        let light = header.is_light();
         let mut global = self.global.lock();
         // SAFETY: the caller's promise.
         unsafe {
@@ -312,7 +341,8 @@ impl Shared {
         let found = remove_wired(urgent).or_else(|| remove_wired(queue));
         self.urgent_len.store(urgent.len(), Relaxed);
         self.global_len.store(queue.len(), Relaxed);
-        found
+        drop(global);
+        found.or_else(|| self.take_wired_grouped())
     }
 
     /// Whether [`take_wired`](Self::take_wired) would find one.
@@ -323,7 +353,9 @@ impl Shared {
         let global = self.global.lock();
         let mut all = global.urgent.iter().chain(global.queue.iter());
         // SAFETY: queued, so alive.
-        all.any(|g| !unsafe { g.as_ref() }.wired().is_null())
+        let found = all.any(|g| !unsafe { g.as_ref() }.wired().is_null());
+        drop(global);
+        found || self.has_wired_grouped()
     }
 
     pub(crate) fn take_urgent(&self) -> Option<NonNull<G>> {

@@ -47,6 +47,7 @@ use std::thread::{self, JoinHandle};
 
 use runnext_sys::{clock, futex};
 
+use super::groups::Watched;
 use super::netpoll::Hub;
 use super::{MAX_PROCS, Shared, deadlock, preempt, threads, worker};
 use crate::lock::Lock;
@@ -196,6 +197,7 @@ pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<()> {
     let keeper = Keeper {
         shared: Arc::clone(shared),
         looks: Vec::with_capacity(MAX_PROCS), // I1; untouched capacity costs nothing
+        turns: Vec::with_capacity(MAX_PROCS),
         quiet: 0,
         events: Watch::new(),
         suspicion: None,
@@ -260,6 +262,7 @@ struct Keeper {
     shared: Arc<Shared>,
     /// By P.
     looks: Vec<Look>,
+    turns: Vec<Watched>,
     /// Looks in a row with nothing waiting.
     quiet: u32,
     events: Watch,
@@ -283,7 +286,8 @@ impl Keeper {
             let now = clock::now_ns();
             let (nap, tick) = {
                 let _watching = monitor.watching.lock(); // I2
-                self.look(now)
+                let (nap, tick) = self.look(now);
+                (nap, tick.min(shared.watch_turns(&mut self.turns, now)))
             };
             shared.threads.check_spares(&shared);
             if now >= self.tidy_at || nap == DEEP && shared.idle_ps.load(Relaxed) == shared.procs()

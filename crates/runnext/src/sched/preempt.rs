@@ -126,6 +126,11 @@ fn slice_over(m: &'static M) {
         return; // a new turn since the last tick
     }
     p.expired.store(true, Relaxed);
+    if !p.groups.is_on()
+        && let Some(g) = m.g()
+    {
+        g.charge(m.shared().config.time_slice.as_nanos() as u64); // the timer's own measure
+    }
     if p.timers.next() != u64::MAX {
         m.shared().monitor.watch_until(p.timers.next()); // it was taken for one that does not run for long
     }
@@ -191,6 +196,9 @@ fn waits(shared: &Shared, m: &M) -> bool {
 
 /// Queues `g` and gives the P to the thread that runs the next goroutine. False: there is none, and nothing has changed.
 fn hand_over(shared: &Shared, m: &M, g: &G, p: &P) -> bool {
+    if p.groups.is_on() {
+        return shared.hand_over_turn(m, g, p);
+    }
     let Some(next) = choose(shared, p) else {
         return false;
     };

@@ -17,10 +17,11 @@ use runnext_core::list::List;
 
 use super::Shared;
 use super::call::Call;
+use super::groups::{self, Belongs, Record};
 use super::waker;
 use crate::fatal::fatal;
 use crate::g::{After, Birth, Ext, G, INLINE, Vtable};
-use crate::m::M;
+use crate::m::{self, M};
 use crate::p::{P, bump, bump_release};
 
 /// What a joiner gets.
@@ -93,6 +94,7 @@ impl<B: Body> Task<B> {
         poll: Self::never,
         fail: Self::fail,
         drop_result: Self::drop_result,
+        leave_group: Record::release,
     };
 
     unsafe fn run(g: &G) -> After {
@@ -143,6 +145,8 @@ pub(crate) struct Options {
     pub(crate) ext: Option<Box<Ext>>,
     /// None: the runtime's.
     pub(crate) stack_class: Option<u8>,
+    /// None: the caller's.
+    pub(crate) group: Option<Arc<Record>>,
 }
 
 /// Makes a goroutine of `shared`'s runtime and queues it. The header returned counts one handle.
@@ -175,6 +179,10 @@ pub(super) unsafe fn spawn_with<B>(
     // SAFETY: as large and aligned as a payload.
     unsafe { put(payload.as_mut_ptr().cast(), body) };
     let ext = options.ext.map_or(ptr::null_mut(), Box::into_raw);
+    let belongs = match &options.group {
+        None => Belongs::inherit(shared, m::current().and_then(M::g)),
+        Some(group) => Belongs::to(group, shared),
+    };
 
     let call = Call::brief();
     let p = match call.m() {
@@ -185,6 +193,7 @@ pub(super) unsafe fn spawn_with<B>(
         Ok(found) => found,
         Err(e) => {
             drop(call);
+            belongs.revoke();
             // SAFETY: written above and given to nobody.
             unsafe {
                 drop(take::<B>(payload.as_mut_ptr().cast()));
@@ -203,6 +212,8 @@ pub(super) unsafe fn spawn_with<B>(
         site: options.site,
         ext,
         stack_class: options.stack_class.unwrap_or(shared.config.stack_class),
+        lane: belongs.lane,
+        group: belongs.group,
     };
     // SAFETY: as above.
     unsafe {
@@ -223,6 +234,21 @@ pub(super) unsafe fn detached<B: Body>(
     site: &'static Location<'static>,
     body: B,
 ) -> io::Result<NonNull<G>> {
+    // SAFETY: the caller's promise.
+    unsafe { detached_in(shared, p, Belongs::NOWHERE, site, body) }
+}
+
+/// As [`detached`], in a group.
+///
+/// # Safety
+/// As [`spawn`].
+pub(super) unsafe fn detached_in<B: Body>(
+    shared: &Shared,
+    p: Option<&P>,
+    belongs: Belongs,
+    site: &'static Location<'static>,
+    body: B,
+) -> io::Result<NonNull<G>> {
     const { assert!(fits::<B>(), "would be boxed, which is for user context") };
     let (g, id) = match shared.header(p) {
         Ok(found) => found,
@@ -239,6 +265,8 @@ pub(super) unsafe fn detached<B: Body>(
         site,
         ext: ptr::null_mut(),
         stack_class: shared.config.stack_class,
+        lane: belongs.lane,
+        group: belongs.group,
     };
     // SAFETY: as above.
     unsafe {
@@ -286,6 +314,7 @@ pub(super) fn entry(g: &G) {
 /// The result is in the payload: tells whoever waits for it. In user context; returns in RT.
 pub(super) fn end(g: &G, after: After) -> Call {
     g.drop_locals();
+    groups::ended(g);
     if g.is_detached() {
         // SAFETY: its end, and detached.
         unsafe { g.clean_detached() };

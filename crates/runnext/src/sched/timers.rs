@@ -340,13 +340,13 @@ impl Shared {
             return NEVER;
         }
         let settled = self.all_ps().map(|p| p.timers.settle(self));
-        settled.min().unwrap_or(NEVER)
+        settled.min().unwrap_or(NEVER).min(self.groups.at())
     }
 
     /// As [`next_timer_ns`](Self::next_timer_ns), without locks: perhaps that of a dead entry, never later than it.
     pub(super) fn next_timer_hint(&self) -> u64 {
         let hints = self.all_ps().map(|p| p.timers.next());
-        hints.min().unwrap_or(NEVER)
+        hints.min().unwrap_or(NEVER).min(self.groups.at())
     }
 
     /// Wakes whoever is due in `timers`, onto `p`, which the caller owns. True if anybody was.
@@ -421,6 +421,7 @@ impl Shared {
 
     /// Wakes whoever is due on any P, onto `p`, which the caller owns. True if anybody was.
     pub(super) fn run_all_timers(&self, p: &P, now: u64) -> bool {
+        self.run_due_groups(now);
         let mut any = false;
         for victim in self.all_ps() {
             any |= self.run_due_on(p, &victim.timers, now);
@@ -430,7 +431,7 @@ impl Shared {
 
     /// Whether somebody waits for `p`: in its queue, in the global ones, or for a deadline that has come.
     pub(super) fn waits_for(&self, p: &P) -> bool {
-        p.has_work() || self.has_global() || p.timers.is_due()
+        p.has_work() || self.has_global() || p.timers.is_due() || self.waits_in_group(p)
     }
 }
 

@@ -13,6 +13,7 @@ use runnext_core::park::Parked;
 use runnext_sys::{clock, cpu};
 
 use super::call::take_p;
+use super::groups::{self, Next};
 use super::{Shared, future, seat, spawn};
 use crate::g::{G, Switch};
 use crate::m::M;
@@ -75,11 +76,37 @@ fn find_runnable(m: &'static M) -> Option<&'static G> {
         if shared.seat.is_needed() {
             shared.tend(p);
         }
+        if p.groups.is_on() {
+            match groups::next(shared, p) {
+                Next::Run(g) => {
+                    if m.spinning.get() {
+                        stop_spinning(m);
+                    }
+                    // SAFETY: queued, so alive.
+                    let g = unsafe { g.as_ref() };
+                    shared.watch_timers(p, g);
+                    return Some(g);
+                }
+                Next::Search => {
+                    match search(m, p) {
+                        // It waits for the root lane's turn like all others of it.
+                        // SAFETY: queued until now, so alive.
+                        Some(g) => shared.put_next(p, unsafe { g.as_ref() }),
+                        None if p.has_grouped() && shared.waits_in_group(p) => {}
+                        None if give_up_p(m, p) => {}
+                        None => return None,
+                    }
+                    continue;
+                }
+                Next::Plain => {}
+            }
+        }
         let pick = next::pick(&p.view(shared.has_urgent(), shared.global_len(), shared.procs()));
         let found = match pick {
             Pick::Search if shared.look_for_events(p) => continue,
             Pick::Search => match search(m, p) {
                 Some(g) => Some(g),
+                None if p.groups.is_on() => continue, // it stole from a group
                 None if give_up_p(m, p) => continue,
                 None => return None,
             },
@@ -222,6 +249,7 @@ fn steal(shared: &Shared, p: &P) -> Found {
             return None;
         }
     }
+    shared.steal_grouped(p);
     None
 }
 
@@ -286,6 +314,7 @@ fn retire(m: &M, p: &P) {
 
 /// Puts aside a P that is one too many and that the caller, M or robber, owns.
 pub(super) fn put_aside(shared: &Shared, p: &P) {
+    shared.end_turn(p);
     // SAFETY: the caller owns p.
     let (work, headers) = unsafe { (p.runq.drain(), p.own().give_all_back(shared)) };
     let last = shared.slab.free(headers);
@@ -294,6 +323,7 @@ pub(super) fn put_aside(shared: &Shared, p: &P) {
         shared.prepend_global(work);
     }
     shared.idle_p(p);
+    shared.evacuate(p);
     fence(SeqCst);
     if shared.any_work() {
         shared.wake_one();

@@ -33,6 +33,7 @@ use crate::g::{G, WaitReason};
 use crate::lock::Lock;
 use crate::m;
 use crate::sched::call::{self, Call};
+use crate::sched::groups;
 
 /// Rounds of spinning before a locker waits, and pauses in each (Go's figures).
 const SPIN_ROUNDS: u32 = 4;
@@ -127,6 +128,7 @@ impl RawMutex {
     fn lock_slow(&self, reason: WaitReason) {
         self.state.lock_slow(&AtSpot {
             spot: &self.spot,
+            owner: &self.owner,
             reason,
         });
         self.taken_after_wait();
@@ -162,6 +164,9 @@ impl RawMutex {
     #[cold]
     #[inline(never)]
     fn unlock_slow(&self, left: Contended) {
+        if let Some(g) = m::current_g() {
+            groups::give_back(g);
+        }
         self.state.unlock_slow(left, |token| {
             let mut call = Call::enter();
             self.spot.give(&call);
@@ -250,12 +255,14 @@ pub(super) fn note_released(owner: *const G) {
 /// The gate of a locker, who enters the runtime only to wait.
 struct AtSpot<'a> {
     spot: &'a Spot,
+    owner: &'a AtomicPtr<G>,
     reason: WaitReason,
 }
 
 impl Gate for AtSpot<'_> {
     fn wait(&self, front: bool) {
         let place = if front { Place::Front } else { Place::Back };
+        groups::lend_to(self.owner.load(Relaxed));
         self.spot.take(&mut Call::enter(), place, self.reason);
     }
 

@@ -32,6 +32,7 @@ use crate::lock::Lock;
 use crate::m::M;
 use crate::p::P;
 use crate::sched::call::Call;
+use crate::sched::groups::{self, Belongs, Record};
 use crate::sched::{Shared, spawn};
 
 /// What the heap refers to.
@@ -76,8 +77,13 @@ impl Cell {
             return None;
         }
         let site = task.site;
+        let belongs = match &task.group {
+            // SAFETY: the task keeps its group.
+            Some(group) => unsafe { Record::join_in(Arc::as_ptr(group).cast(), shared) },
+            None => Belongs::NOWHERE,
+        };
         // SAFETY: 'static and Send.
-        match unsafe { spawn::detached(shared, Some(p), site, Run(task)) } {
+        match unsafe { spawn::detached_in(shared, Some(p), belongs, site, Run(task)) } {
             Ok(g) => Some(g),
             Err(e) => fatal(format_args!("no memory for the goroutine of a timer: {e}")),
         }
@@ -100,6 +106,8 @@ pub(crate) struct Task {
     runs: AtomicU32,
     shared: Weak<Shared>,
     site: &'static Location<'static>,
+    /// The group of who made it.
+    group: Option<Arc<Record>>,
     f: UnsafeCell<Box<dyn FnMut() + Send>>,
 }
 
@@ -126,6 +134,7 @@ impl Task {
             runs: AtomicU32::new(0),
             shared: Arc::downgrade(&shared),
             site,
+            group: m.g().and_then(groups::of),
             f: UnsafeCell::new(f),
         });
         task.cell.task.store(Arc::as_ptr(&task).cast_mut(), Relaxed);

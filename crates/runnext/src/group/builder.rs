@@ -1,0 +1,136 @@
+//! How a group is made, and what becomes of senseless settings.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use runnext_core::group::{GroupConfig, Priority, Quota, Refused};
+
+use super::TaskGroup;
+use crate::sched::groups::Record;
+
+/// Makes a [`TaskGroup`].
+///
+/// Settings that are merely too small or too large are clamped to the nearest that works; those that make no sense at all are
+/// refused by a panic that says why.
+///
+/// | setting    | works                               | outside it                                         |
+/// |------------|-------------------------------------|----------------------------------------------------|
+/// | `weight`   | 1 to 10,000                         | clamped, 0 to 1                                    |
+/// | `slice`    | 0.1 to 100 ms                       | clamped                                            |
+/// | `burst`    | 0 to 10 s                           | clamped                                            |
+/// | `quota`    | 0.01 to 1024 cores                  | clamped; NaN, infinite, zero or negative: panics   |
+/// | `parent`   | a group that has no parent itself   | panics: groups nest two deep                       |
+///
+/// # Example
+/// ```
+/// use std::time::Duration;
+/// use runnext::{Priority, TaskGroup};
+///
+/// let tenant = TaskGroup::builder("tenant 7").quota(1.5).build();
+/// let queries = TaskGroup::builder("queries")
+///     .parent(&tenant)
+///     .weight(200)
+///     .priority(Priority::High)
+///     .slice(Duration::from_micros(500))
+///     .build();
+/// assert_eq!(queries.parent(), Some(tenant));
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "a builder makes no group until build is called"]
+pub struct TaskGroupBuilder {
+    name: Box<str>,
+    config: GroupConfig,
+    quota: Option<Quota>,
+    burst: Duration,
+    parent: Option<TaskGroup>,
+}
+
+impl TaskGroupBuilder {
+    pub(super) fn new(name: &str) -> TaskGroupBuilder {
+        TaskGroupBuilder {
+            name: name.into(),
+            config: GroupConfig::default(),
+            quota: None,
+            burst: Duration::ZERO,
+            parent: None,
+        }
+    }
+
+    /// Its share: a group of twice the weight gets twice the CPU time, where both want more than they get. Default 100.
+    pub fn weight(mut self, w: u32) -> Self {
+        self.config.weight = w;
+        self
+    }
+
+    /// How it stands to the others. Default [`Priority::Normal`].
+    pub fn priority(mut self, p: Priority) -> Self {
+        self.config.priority = p;
+        self
+    }
+
+    /// How many cores it may use in the long run. CPU time flows in continuously, so a group that has used all it has pauses for
+    /// milliseconds, not for the rest of a period. Default: no limit.
+    ///
+    /// # Panics
+    /// If it is not a positive, finite number.
+    pub fn quota(mut self, cores: f64) -> Self {
+        self.quota = Some(quota(cores, 0));
+        self
+    }
+
+    /// CPU time it may save up while it does not use its quota, and then use at once. Default: a millisecond for each processor.
+    pub fn burst(mut self, d: Duration) -> Self {
+        self.burst = d;
+        self
+    }
+
+    /// How long it keeps a processor at a time while others wait. Shorter means that it gets one sooner after it woke up; its
+    /// share is the same. Default 2 ms.
+    pub fn slice(mut self, d: Duration) -> Self {
+        self.config.slice = nanos(d);
+        self
+    }
+
+    /// Puts it under the runtime's [`cpu_limit`](crate::Builder::cpu_limit): all governed groups together use no more than that. Default
+    /// false.
+    pub fn governed(mut self, on: bool) -> Self {
+        self.config.governed = on;
+        self
+    }
+
+    /// A group whose quota binds this one too: both are charged with what this one uses. Weights compete as if there were no parent.
+    pub fn parent(mut self, parent: &TaskGroup) -> Self {
+        self.parent = Some(parent.clone());
+        self
+    }
+
+    /// Makes the group.
+    ///
+    /// # Panics
+    /// If the parent has a parent itself.
+    pub fn build(self) -> TaskGroup {
+        if self.parent.as_ref().is_some_and(|p| p.parent().is_some()) {
+            panic!("the task group '{}': {}", self.name, Refused::TooDeep);
+        }
+        let mut config = self.config;
+        let burst = nanos(self.burst).min(runnext_core::group::config::MAX_BURST);
+        config.quota = self.quota.map(|quota| Quota { burst, ..quota });
+        let parent = self.parent.map(|parent| Arc::clone(parent.record()));
+        TaskGroup {
+            record: Record::new(&self.name, config, parent),
+        }
+    }
+}
+
+/// A quota that works.
+///
+/// # Panics
+/// With advice, if there is no such thing.
+#[track_caller]
+pub(super) fn quota(cores: f64, burst: u64) -> Quota {
+    Quota::new(cores, burst).unwrap_or_else(|why| panic!("{why}"))
+}
+
+fn nanos(d: Duration) -> u64 {
+    u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
+}

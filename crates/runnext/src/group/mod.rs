@@ -1,0 +1,253 @@
+//! Task groups: goroutines that work together, and the CPU time they share, are ordered by and limited to.
+//!
+//! The surface. What runs when is decided by `runnext_core::group` and carried out by `sched::groups`.
+
+mod builder;
+mod stats;
+
+pub use builder::TaskGroupBuilder;
+pub use runnext_core::group::{CpuLimit, Priority};
+pub use stats::GroupStats;
+
+use std::fmt;
+use std::panic::Location;
+use std::sync::Arc;
+
+use runnext_core::group::Quota;
+
+use crate::g::G;
+use crate::goroutine::{Goroutine, JoinHandle, current_shared, go_in};
+use crate::m;
+use crate::sched::call::Call;
+use crate::sched::groups::{self, Record};
+
+/// A group of goroutines that the scheduler treats as one when it hands out CPU time.
+///
+/// Groups share the processors by *weight*: where two groups want more than there is, one of twice the weight gets twice
+/// the CPU time, however many goroutines each has. All goroutines that belong to no group count together as one of weight 100, the
+/// default. A group's *slice* says how long it keeps a processor at a time, its *priority* how it stands to the others, its
+/// *quota* how many cores it may use at most. A processor never idles while any goroutine that may run is ready.
+///
+/// Goroutines started by a group's goroutines belong to it too. A group belongs to no runtime until it is used; it ends when its last
+/// handle and its last goroutine are gone. Handles are cheap to clone.
+///
+/// # Example
+/// ```
+/// use runnext::{Priority, TaskGroup};
+///
+/// #[runnext::main]
+/// fn main() {
+///     let bulk = TaskGroup::builder("bulk").priority(Priority::Low).quota(0.5).build();
+///     let sum = bulk.go(|| {
+///         // Belongs to `bulk` as well.
+///         let part = runnext::go(|| (0..500u64).sum::<u64>());
+///         (500..1000u64).sum::<u64>() + part.join().unwrap()
+///     });
+///     assert_eq!(sum.join().unwrap(), 499_500);
+///     assert_eq!(bulk.stats().goroutines, 0);
+/// }
+/// ```
+#[derive(Clone)]
+pub struct TaskGroup {
+    record: Arc<Record>,
+}
+
+impl TaskGroup {
+    /// A group of default weight, priority and slice, without a quota.
+    ///
+    /// # Example
+    /// ```
+    /// assert_eq!(runnext::TaskGroup::new("index").name(), "index");
+    /// ```
+    pub fn new(name: &str) -> TaskGroup {
+        TaskGroup::builder(name).build()
+    }
+
+    /// A builder for a group that differs from the default.
+    pub fn builder(name: &str) -> TaskGroupBuilder {
+        TaskGroupBuilder::new(name)
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        self.record.name()
+    }
+
+    /// The group whose quota binds this one too, if there is one.
+    pub fn parent(&self) -> Option<TaskGroup> {
+        let record = self.record.parent().cloned()?;
+        Some(TaskGroup { record })
+    }
+
+    /// Starts a goroutine in this group; see [`go`](crate::go).
+    ///
+    /// # Panics
+    /// Outside a runtime, when the system has no memory for another goroutine, and if another runtime uses the group.
+    ///
+    /// # Example
+    /// ```
+    /// #[runnext::main]
+    /// fn main() {
+    ///     let group = runnext::TaskGroup::new("numbers");
+    ///     let name = group.go(|| runnext::TaskGroup::current().unwrap().name().to_owned());
+    ///     assert_eq!(name.join().unwrap(), "numbers");
+    /// }
+    /// ```
+    #[track_caller]
+    pub fn go<F, T>(&self, f: F) -> JoinHandle<T>
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        go_in(
+            current_shared("TaskGroup::go"),
+            Location::caller(),
+            &self.record,
+            f,
+        )
+    }
+
+    /// Runs `f` in this group: the calling goroutine belongs to it until `f` returns or panics, and then again to the group it came
+    /// from. On a plain thread, which belongs to no group, it only runs `f`.
+    ///
+    /// # Blocks
+    /// The goroutine, until it is the group's turn, and then until it is its former group's; not at all if it is in this group already.
+    ///
+    /// # Panics
+    /// If another runtime uses the group.
+    ///
+    /// # Example
+    /// ```
+    /// #[runnext::main]
+    /// fn main() {
+    ///     let batch = runnext::TaskGroup::new("batch");
+    ///     assert!(runnext::TaskGroup::current().is_none());
+    ///     let sum: u64 = batch.enter(|| {
+    ///         assert_eq!(runnext::TaskGroup::current().unwrap().name(), "batch");
+    ///         (1..=10).sum()
+    ///     });
+    ///     assert_eq!(sum, 55);
+    ///     assert!(runnext::TaskGroup::current().is_none());
+    /// }
+    /// ```
+    pub fn enter<F, T>(&self, f: F) -> T
+    where
+        F: FnOnce() -> T,
+    {
+        let _inside = Inside::enter(Some(Arc::clone(&self.record)));
+        f()
+    }
+
+    /// The group of the calling goroutine; none if it is in no group, and on a plain thread.
+    pub fn current() -> Option<TaskGroup> {
+        of(m::current()?.g()?)
+    }
+
+    /// What the group used, and how it fares.
+    pub fn stats(&self) -> GroupStats {
+        GroupStats::read(&self.record)
+    }
+
+    /// Changes its share, from the next decision on. Clamped to 1 to 10,000.
+    pub fn set_weight(&self, w: u32) {
+        self.record.set_weight(w);
+    }
+
+    /// Changes how many cores it may use, or lifts the limit. Its burst stays. Clamped to 0.01 to 1024 cores.
+    ///
+    /// # Panics
+    /// If the quota is not a positive, finite number.
+    pub fn set_quota(&self, q: Option<f64>) {
+        let checked = q.map(|cores| builder::quota(cores, 0));
+        self.record
+            .set_quota(|burst| checked.map(|quota| Quota { burst, ..quota }));
+    }
+
+    /// Changes how it stands to the others.
+    pub fn set_priority(&self, p: Priority) {
+        self.record.set_priority(p);
+    }
+
+    pub(crate) fn record(&self) -> &Arc<Record> {
+        &self.record
+    }
+}
+
+impl fmt::Debug for TaskGroup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let config = self.record.config();
+        f.debug_struct("TaskGroup")
+            .field("name", &self.name())
+            .field("weight", &config.weight)
+            .field("priority", &config.priority)
+            .finish_non_exhaustive()
+    }
+}
+
+impl PartialEq for TaskGroup {
+    /// Whether both are handles to the same group.
+    fn eq(&self, other: &TaskGroup) -> bool {
+        Arc::ptr_eq(&self.record, &other.record)
+    }
+}
+
+impl Eq for TaskGroup {}
+
+/// The group of a goroutine that is the caller's, or kept by a handle.
+fn of(g: &G) -> Option<TaskGroup> {
+    let record = groups::of(g)?;
+    Some(TaskGroup { record })
+}
+
+impl Goroutine {
+    /// The group it belongs to, or belonged to when it ended, if any.
+    ///
+    /// # Example
+    /// ```
+    /// #[runnext::main]
+    /// fn main() {
+    ///     let group = runnext::TaskGroup::new("parsers");
+    ///     let inside = group.go(|| runnext::current().unwrap().group().unwrap());
+    ///     assert_eq!(inside.join().unwrap(), group);
+    ///     assert!(runnext::current().unwrap().group().is_none());
+    /// }
+    /// ```
+    pub fn group(&self) -> Option<TaskGroup> {
+        of(self.g())
+    }
+}
+
+/// The calling goroutine is in another group until this is dropped.
+struct Inside {
+    /// What it goes back to; nothing to do if it did not move.
+    back: Option<Option<Arc<Record>>>,
+}
+
+impl Inside {
+    fn enter(group: Option<Arc<Record>>) -> Inside {
+        Inside {
+            back: change_group(group),
+        }
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        if let Some(back) = self.back.take() {
+            change_group(back);
+        }
+    }
+}
+
+/// Moves the calling goroutine, and returns where it was; None if it is there already, or on a plain thread.
+fn change_group(group: Option<Arc<Record>>) -> Option<Option<Arc<Record>>> {
+    let (m, g) = m::current().and_then(|m| Some((m, m.g()?)))?;
+    let old = groups::of(g);
+    if old.as_ref().map(Arc::as_ptr) == group.as_ref().map(Arc::as_ptr) {
+        return None;
+    }
+    groups::move_to(m.shared(), g, group);
+    // What it uses from here on is the new group's; its turn may be later.
+    Call::enter().yield_now();
+    Some(old)
+}

@@ -1,0 +1,68 @@
+//! What a group used.
+
+use std::time::Duration;
+
+use crate::sched::groups::Record;
+use crate::stats::Histogram;
+
+/// What a [`TaskGroup`](crate::TaskGroup) used since it was made, and how it fares now. A copy: it does not change.
+///
+/// # Example
+/// ```
+/// #[runnext::main]
+/// fn main() {
+///     let group = runnext::TaskGroup::new("sums");
+///     group.go(|| std::hint::black_box((0..100_000u64).sum::<u64>())).join().unwrap();
+///     let stats = group.stats();
+///     assert!(stats.cpu_time > std::time::Duration::ZERO);
+///     assert_eq!((stats.goroutines, stats.throttled_count), (0, 0));
+/// }
+/// ```
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct GroupStats {
+    /// CPU time of its goroutines, those that run included up to now, give or take a slice. Time in [`blocking`](crate::blocking) sections
+    /// is not in it, nor that of child groups.
+    pub cpu_time: Duration,
+    /// Time spent in `blocking` sections.
+    pub blocking_time: Duration,
+    /// Time for which it had something to run but was kept from it by its quota or the runtime's limit.
+    pub throttled_time: Duration,
+    /// How often that happened.
+    pub throttled_count: u64,
+    /// Whether that is so now.
+    pub throttled: bool,
+    /// Goroutines that are ready and wait for a processor, as of the last decisions.
+    pub runnable: usize,
+    /// Processors that run it.
+    pub running: usize,
+    /// Goroutines that belong to it.
+    pub goroutines: usize,
+    /// How often one of its goroutines was made to stop where it was, in the middle of its code.
+    pub preemptions: u64,
+    /// How often it lent its place in the queue to the owner of a lock that one of its goroutines waited for.
+    pub lent: u64,
+    /// How long goroutines that became ready waited for a processor. Those that ran on in the turn of the one that woke them are
+    /// sampled, one in sixteen; all others are in it.
+    pub wake_latency: Histogram,
+}
+
+impl GroupStats {
+    pub(super) fn read(record: &Record) -> GroupStats {
+        let reading = record.read();
+        let usage = reading.usage;
+        GroupStats {
+            cpu_time: Duration::from_nanos(usage.cpu_ns),
+            blocking_time: reading.blocking,
+            throttled_time: Duration::from_nanos(usage.throttled_ns),
+            throttled_count: usage.throttled_count,
+            throttled: usage.throttled,
+            runnable: usage.queued,
+            running: usage.running,
+            goroutines: reading.goroutines,
+            preemptions: reading.preempted,
+            lent: reading.lent,
+            wake_latency: record.wake_latency().read(),
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Lock owners run in the name of who waits for them.
+//!
+//! A goroutine that must wait for a lock looks at its owner. If that one queues in another lane, it queues in the waiter's from now on, and its
+//! runs are charged to the waiter's group, until it releases a lock somebody waited for. If it waits in a list now, it moves to the
+//! waiter's, so it runs when the waiter would have. Off by `RUNNEXT_DEBUG=lend=0`.
+//!
+//! # Invariants
+//! I1  A lane that is lent is kept alive by the count in the owner's header. It is given back in user context, by the goroutine itself, at
+//!     its next contended unlock, change of group, or end.
+//! I2  The lender may be wrong about the owner, which may have released the lock a moment ago: then it has its lane a little longer
+//!     than it should, and pays with nothing.
+
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::*;
+
+use runnext_core::group::{GroupId, Key};
+use runnext_sys::clock;
+
+use super::{ROOT_LANE, Record};
+use crate::g::G;
+use crate::sched::Shared;
+use crate::sched::call::Call;
+
+/// How far into a list an owner is looked for.
+const DEPTH: usize = 256;
+
+/// The calling goroutine is about to wait for a lock that `owner` holds. In user context.
+pub(crate) fn lend_to(owner: *const G) {
+    let _one = super::changing(); // the owner may be giving back what another lent it
+    let call = Call::brief();
+    let (Some(m), Some(g)) = (call.m(), call.g()) else {
+        return;
+    };
+    let shared = m.shared_static();
+    let lane = g.lane();
+    if lane == ROOT_LANE || !shared.groups.lends || !shared.slab.contains(owner) {
+        return;
+    }
+    // SAFETY: a header of this runtime, which are type-stable.
+    let owner = unsafe { &*owner };
+    let theirs = owner.lane();
+    if theirs == lane || !is_better(shared, lane, theirs) || owner.locks_held() == 0 {
+        return;
+    }
+    let raw = g.group_ptr().load(Relaxed);
+    // SAFETY: the caller's own group; if it runs in another's name, that one's count is another header's, so it cannot be lent on.
+    let Some(record) = (unsafe { Record::share(raw) }) else {
+        return;
+    };
+    if record.id_in(shared).map(|id| id.index() as u32) != Some(lane) {
+        drop(call);
+        return;
+    }
+    let raw = Arc::into_raw(record);
+    let free =
+        owner
+            .lent_ptr()
+            .compare_exchange(ptr::null_mut(), raw.cast_mut().cast(), AcqRel, Relaxed);
+    if free.is_err() {
+        drop(call);
+        // SAFETY: made just above.
+        drop(unsafe { Arc::from_raw(raw) });
+        return;
+    }
+    owner.set_lane(lane);
+    // SAFETY: counted by the header now, and by the caller's.
+    unsafe { &*raw }.lent.fetch_add(1, Relaxed);
+    shared.move_owner(owner, theirs, lane);
+}
+
+/// Whether the first lane is the more entitled.
+fn is_better(shared: &Shared, lane: u32, than: u32) -> bool {
+    let key = |lane: u32| -> Key {
+        let id = GroupId::from_index(lane as usize);
+        shared.groups.ledger.wake(id).key
+    };
+    let stopped = than != ROOT_LANE
+        && !shared
+            .groups
+            .ledger
+            .may_start(GroupId::from_index(than as usize), clock::now_ns());
+    stopped || key(than).is_worse(key(lane))
+}
+
+/// The calling goroutine runs in its own name again. In user context.
+pub(crate) fn give_back(g: &G) {
+    if g.lent_ptr().load(Relaxed).is_null() {
+        return;
+    }
+    // SAFETY: the caller's own group.
+    let own = unsafe { Record::of(g.group_ptr().load(Relaxed)) };
+    let lane = {
+        let call = Call::brief();
+        let id = call.m().and_then(|m| own?.id_in(m.shared()));
+        id.map_or(ROOT_LANE, |id| id.index() as u32)
+    };
+    let lent = {
+        let _one = super::changing();
+        g.set_lane(lane);
+        g.lent_ptr().swap(ptr::null_mut(), AcqRel)
+    };
+    if !lent.is_null() {
+        // SAFETY: I1; the swap made the count ours.
+        unsafe { Record::release(lent) };
+    }
+}
+
+impl Shared {
+    /// Moves an owner that waits in a list to the lane it was lent, where it is the first.
+    fn move_owner(&self, owner: &G, from: u32, to: u32) {
+        if from == ROOT_LANE {
+            return; // the root lane's queue has no middle
+        }
+        let ledger = &self.groups.ledger;
+        let id = GroupId::from_index(from as usize);
+        let now = clock::now_ns();
+        for p in self.all_ps().filter(|p| p.groups.listed() != 0) {
+            let found = {
+                let mut lanes = p.groups.lanes();
+                let mut list = lanes.queue(id).0.iter().take(DEPTH);
+                let at = list.position(|g| ptr::eq(g.as_ptr(), owner));
+                at.and_then(|at| p.groups.pluck(&mut lanes, ledger, id, at, now))
+            };
+            if let Some(g) = found {
+                p.groups.list(ledger, to, g, true, now);
+                self.wake_one();
+                return;
+            }
+        }
+    }
+}

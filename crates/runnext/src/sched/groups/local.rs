@@ -1,0 +1,426 @@
+//! One P's part: the ring of the group whose turn it is, and the lists of those that wait for theirs.
+//!
+//! | word          | written by                                  | read by                                       |
+//! |---------------|---------------------------------------------|-----------------------------------------------|
+//! | `on`          | who queues a grouped goroutine here; the monitor; the owner | every dispatch and every yield of the owner |
+//! | `over`        | anybody: the turn is to end                 | every dispatch of the owner                   |
+//! | `lane`, `since`, `key` | the owner, where a turn begins or ends | wakers, thieves, monitor                    |
+//! | `until`       | the owner; wakers bring it forward          | the monitor                                   |
+//! | `last`, `mark`| the owner                                   | who asks for CPU time                         |
+//! | `stolen`      | the monitor, blocking sections; taken by the owner | the end of the turn                     |
+//!
+//! # CPU time of single goroutines
+//! A clock for every switch would be most of the switch. So the clock is read at every switch only while runs are long ([`LONG_RUN`]); if they
+//! are short, only every so many, up to [`MAX_SKIP`], and whoever runs then gets the time since the last reading. Who runs long is
+//! charged exactly, who runs often but shortly by fair sampling. A turn's time, which is what groups are charged by, is always exact.
+
+use std::cell::Cell;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
+
+use runnext_core::group::{Ended, GroupId, Key, Lanes, Ledger, Storage};
+use runnext_core::list::List;
+use runnext_core::next::{self, Pick, View};
+use runnext_core::runq::RunQueue;
+use runnext_sys::clock;
+
+use super::ROOT_LANE;
+use crate::g::G;
+use crate::lock::{Lock, LockGuard};
+use crate::p::P;
+
+/// No turn.
+pub(super) const NO_LANE: u32 = u32::MAX;
+/// Goroutines moved from a list to the ring at once: half of it, so that those they wake find room.
+const BATCH: usize = 128;
+/// The clock is read at every switch while goroutines run for longer than this, in ns: then it costs a hundredth.
+const LONG_RUN: u64 = 1_000;
+/// The most switches without a clock.
+const MAX_SKIP: u32 = 64;
+
+/// A group's goroutines that wait on a P.
+#[derive(Default)]
+pub(super) struct Fifo(pub(super) List<G>);
+
+pub(super) type GroupLanes = Lanes<Fifo>;
+
+/// See the [module](self).
+pub(crate) struct Local {
+    on: AtomicBool,
+    pub(super) over: AtomicBool,
+    /// The turn must end on time even if nobody waits.
+    pub(super) limited: AtomicBool,
+    /// An owner of locks was let run on in this turn.
+    pub(super) graced: Cell<bool>,
+    lane: AtomicU32,
+    pub(super) since: AtomicU64,
+    pub(super) until: AtomicU64,
+    key: AtomicU64,
+    /// Time in this turn in which nothing ran: another process did, or the goroutine was blocked.
+    pub(super) stolen: AtomicU64,
+    /// Since when the turn's goroutine is in a blocking section; 0: it is not.
+    pub(super) blocked: AtomicU64,
+    pub(super) ring: RunQueue<G>,
+    /// In all lists together.
+    listed: AtomicUsize,
+    lanes: Lock<GroupLanes>,
+    /// Dispatches before this turn.
+    tick: Cell<u32>,
+    last: AtomicPtr<G>,
+    mark: AtomicU64,
+    skip: Cell<u32>,
+    skipped: Cell<u32>,
+    /// Wake-ups in the turn of the waker, for sampling.
+    pub(super) woken: Cell<u32>,
+}
+
+// SAFETY: `Cell`s are used by the P's owner only, as those of the P itself are.
+unsafe impl Sync for Local {}
+
+impl Local {
+    pub(crate) fn new(p: usize) -> Local {
+        Local {
+            on: AtomicBool::new(false),
+            over: AtomicBool::new(false),
+            limited: AtomicBool::new(false),
+            graced: Cell::new(false),
+            lane: AtomicU32::new(NO_LANE),
+            since: AtomicU64::new(0),
+            until: AtomicU64::new(0),
+            key: AtomicU64::new(Key::IDLE.to_bits()),
+            stolen: AtomicU64::new(0),
+            blocked: AtomicU64::new(0),
+            ring: RunQueue::new(),
+            listed: AtomicUsize::new(0),
+            lanes: Lock::new(Lanes::new(p, Storage::new(1))),
+            tick: Cell::new(0),
+            last: AtomicPtr::new(ptr::null_mut()),
+            mark: AtomicU64::new(0),
+            skip: Cell::new(0),
+            skipped: Cell::new(0),
+            woken: Cell::new(0),
+        }
+    }
+
+    /// Groups are at work: this P takes turns.
+    #[inline]
+    pub(crate) fn is_on(&self) -> bool {
+        self.on.load(Relaxed)
+    }
+
+    pub(super) fn set_on(&self, on: bool) {
+        self.on.store(on, Relaxed);
+    }
+
+    /// Whose turn it is; [`NO_LANE`] if nobody's.
+    #[inline]
+    pub(super) fn lane(&self) -> u32 {
+        self.lane.load(Relaxed)
+    }
+
+    pub(super) fn key(&self) -> Key {
+        Key::from_bits(self.key.load(Relaxed))
+    }
+
+    pub(super) fn listed(&self) -> usize {
+        self.listed.load(Relaxed)
+    }
+
+    /// Anything in ring or lists.
+    pub(super) fn has_queued(&self) -> bool {
+        self.listed() != 0 || !self.ring.is_empty()
+    }
+
+    pub(super) fn lanes(&self) -> LockGuard<'_, GroupLanes> {
+        self.lanes.lock()
+    }
+
+    pub(super) fn grow(&self, storage: Storage<Fifo>) -> Storage<Fifo> {
+        self.lanes.lock().grow(storage)
+    }
+
+    /// Whether something in the lists may run.
+    pub(super) fn is_ready(&self, ledger: &Ledger, now: u64) -> bool {
+        self.listed() != 0 && self.lanes.lock().offer(ledger, None, now).is_some()
+    }
+
+    /// Queues in a list. By anybody who may take the lock. True: in front.
+    pub(super) fn list(&self, ledger: &Ledger, lane: u32, g: NonNull<G>, front: bool, now: u64) {
+        let mut lanes = self.lanes.lock();
+        let id = GroupId::from_index(lane as usize);
+        let queue = &mut lanes.queue(id).0;
+        // SAFETY: runnable and in no queue: the caller's.
+        unsafe {
+            match front {
+                true => queue.push_front(g),
+                false => queue.push_back(g),
+            }
+        }
+        lanes.pushed(ledger, id, 1, now);
+        self.listed.fetch_add(1, Relaxed);
+        self.set_on(true);
+    }
+
+    /// As [`list`](Self::list), of several, at the tail.
+    pub(super) fn list_all(&self, ledger: &Ledger, lane: u32, gs: List<G>, now: u64) {
+        if gs.is_empty() {
+            return;
+        }
+        let mut lanes = self.lanes.lock();
+        let id = GroupId::from_index(lane as usize);
+        let n = gs.len();
+        lanes.queue(id).0.append(gs);
+        lanes.pushed(ledger, id, n, now);
+        self.listed.fetch_add(n, Relaxed);
+        self.set_on(true);
+    }
+
+    /// Takes up to `n` from the head of a list, with the lock held.
+    pub(super) fn unlist(
+        &self,
+        lanes: &mut GroupLanes,
+        ledger: &Ledger,
+        id: GroupId,
+        n: usize,
+        now: u64,
+    ) -> List<G> {
+        let gs = lanes.queue(id).0.take(n);
+        lanes.popped(ledger, id, gs.len(), now); // I2
+        self.listed.fetch_sub(gs.len(), Relaxed);
+        gs
+    }
+
+    /// Takes one out of the middle of a list, with the lock held.
+    pub(super) fn pluck(
+        &self,
+        lanes: &mut GroupLanes,
+        ledger: &Ledger,
+        id: GroupId,
+        at: usize,
+        now: u64,
+    ) -> Option<NonNull<G>> {
+        let queue = &mut lanes.queue(id).0;
+        let before = queue.take(at);
+        let g = queue.pop_front();
+        queue.prepend(before);
+        if g.is_some() {
+            lanes.popped(ledger, id, 1, now);
+            self.listed.fetch_sub(1, Relaxed);
+        }
+        g
+    }
+
+    // ---- turns; by the owner ----
+
+    /// A group's turn begins: its goroutines go into the ring. What `Lanes` counts does not change (I2).
+    pub(super) fn begin(&self, p: &P, lanes: &mut GroupLanes, id: GroupId, key: Key, now: u64) {
+        let lane = id.index() as u32;
+        if lane != ROOT_LANE {
+            // With a limit others may not help, and what is in the ring looks as if they could.
+            let n = if self.limited.load(Relaxed) { 1 } else { BATCH };
+            self.refill(lanes, id, n);
+        }
+        self.lane.store(lane, Relaxed);
+        self.since.store(now, Relaxed);
+        self.key.store(key.to_bits(), Relaxed);
+        self.over.store(false, Relaxed);
+        self.graced.set(false);
+        self.tick.set(p.tick.load(Relaxed));
+    }
+
+    fn refill(&self, lanes: &mut GroupLanes, id: GroupId, n: usize) -> bool {
+        let mut batch = lanes.queue(id).0.take(n);
+        self.listed.fetch_sub(batch.len(), Relaxed);
+        let any = !batch.is_empty();
+        // SAFETY: the caller owns the P; the ring has room for a batch: it was empty.
+        unsafe { self.ring.push_batch(&mut batch) };
+        debug_assert!(batch.is_empty(), "half a ring");
+        any
+    }
+
+    /// The ring is dry, the turn is not over: more from the list, if there is more.
+    pub(super) fn fetch_more(&self) -> bool {
+        let lane = self.lane();
+        if self.listed() == 0 || lane == ROOT_LANE || lane == NO_LANE {
+            return false;
+        }
+        let n = if self.limited.load(Relaxed) { 1 } else { BATCH };
+        let mut lanes = self.lanes.lock();
+        self.refill(&mut lanes, GroupId::from_index(lane as usize), n)
+    }
+
+    /// One from the list, before those in the ring: else they would keep it waiting for as long as they wake each other.
+    fn fetch_one(&self) -> Option<NonNull<G>> {
+        let id = GroupId::from_index(self.lane() as usize);
+        let g = self.lanes.lock().queue(id).0.pop_front()?;
+        self.listed.fetch_sub(1, Relaxed);
+        Some(g)
+    }
+
+    /// The turn is over: what is left in the ring goes back to the list, and the time is charged.
+    pub(super) fn settle(
+        &self,
+        p: &P,
+        lanes: &mut GroupLanes,
+        ledger: &Ledger,
+        now: u64,
+    ) -> Option<Ended> {
+        let lane = self.lane();
+        if lane == NO_LANE {
+            return None;
+        }
+        let id = GroupId::from_index(lane as usize);
+        if lane != ROOT_LANE {
+            // SAFETY: the caller owns the P.
+            let left = unsafe { self.ring.drain() }; // I1
+            let n = left.len();
+            self.listed.fetch_add(n, Relaxed);
+            let turns = p.tick.load(Relaxed).wrapping_sub(self.tick.get());
+            let queue = &mut lanes.queue(id).0;
+            // Those that had no chance to run are older than what waits in the list.
+            match (turns as usize) < n {
+                true => queue.prepend(left),
+                false => queue.append(left),
+            }
+            let (real, counted) = (queue.len(), lanes.queued(id)); // I2
+            match real.checked_sub(counted) {
+                Some(0) => {}
+                Some(more) => lanes.pushed(ledger, id, more, now),
+                None => lanes.popped(ledger, id, counted - real, now),
+            }
+        }
+        self.lane.store(NO_LANE, Relaxed);
+        self.key.store(Key::IDLE.to_bits(), Relaxed);
+        let blocked = self.blocked.swap(0, Relaxed);
+        let mut stolen = self.stolen.swap(0, Relaxed);
+        if blocked != 0 {
+            stolen += now.saturating_sub(blocked);
+        }
+        lanes.end(ledger, now, stolen)
+    }
+
+    /// What runs next in the turn of a group, from its ring.
+    #[inline]
+    pub(super) fn go_on(&self, p: &P) -> Option<NonNull<G>> {
+        loop {
+            let view = View {
+                next: self.ring.has_next(),
+                local: self.ring.has_local(),
+                ..p.view(false, 0, 1)
+            };
+            let pick = next::pick(&view);
+            // SAFETY: the caller owns the P.
+            unsafe {
+                match pick {
+                    Pick::Next => {
+                        if let Some(g) = self.ring.take_next() {
+                            p.inherit_slice();
+                            return Some(g);
+                        }
+                    }
+                    Pick::NextFresh => {
+                        if let Some(g) = self.ring.take_next() {
+                            p.fresh_slice();
+                            return Some(g);
+                        }
+                    }
+                    Pick::Kick => {
+                        if let Some(g) = self.ring.take_next() {
+                            let room = self.ring.push(g).is_ok();
+                            debug_assert!(room, "a place became free just now");
+                        }
+                    }
+                    Pick::Local => {
+                        if self.listed() != 0
+                            && view.tick.is_multiple_of(next::FAIRNESS)
+                            && let Some(g) = self.fetch_one()
+                        {
+                            p.fresh_slice();
+                            return Some(g);
+                        }
+                        if let Some(g) = self.ring.pop() {
+                            p.fresh_slice();
+                            return Some(g);
+                        }
+                    }
+                    Pick::Urgent | Pick::Global(_) | Pick::Search => return None,
+                }
+            }
+        }
+    }
+
+    // ---- CPU time ----
+
+    /// Before the next dispatch: who ran is charged, if it is time for a clock.
+    #[inline]
+    pub(super) fn account(&self) {
+        let skip = self.skip.get();
+        if skip == 0 {
+            self.read_clock();
+        } else {
+            self.skip.set(skip - 1);
+        }
+    }
+
+    #[cold]
+    fn read_clock(&self) {
+        let ran = self.charge_last();
+        let runs = u64::from(self.skipped.get()) + 1;
+        let skip = match ran > LONG_RUN * runs {
+            true => 0,
+            false => (2 * runs as u32).min(MAX_SKIP),
+        };
+        self.skip.set(skip);
+        self.skipped.set(skip);
+    }
+
+    /// Charges who ran last with the time since the last reading.
+    pub(super) fn charge_last(&self) -> u64 {
+        let ticks = clock::ticks();
+        let ns = clock::ticks_to_ns(ticks.saturating_sub(self.mark.load(Relaxed)));
+        self.mark.store(ticks, Relaxed);
+        let last = self.last.load(Relaxed);
+        // SAFETY: it ran here last, and headers are type-stable; one that ended takes itself out (`charge_own`).
+        match unsafe { last.as_ref() } {
+            Some(g) => {
+                g.charge(ns);
+                ns
+            }
+            None => 0,
+        }
+    }
+
+    /// `g` is about to run, or nobody.
+    #[inline]
+    pub(super) fn set_last(&self, g: *const G) {
+        self.last.store(g.cast_mut(), Relaxed);
+    }
+
+    /// The clock starts anew: what was between is nobody's.
+    pub(super) fn forget_last(&self) {
+        self.set_last(ptr::null());
+        self.skip.set(0);
+        self.skipped.set(0);
+    }
+
+    /// What `g` ran for and was not charged with yet, if it runs here.
+    pub(super) fn charging_ns(&self, g: &G) -> u64 {
+        if !ptr::eq(self.last.load(Relaxed), g) || self.lane() == NO_LANE {
+            return 0;
+        }
+        clock::ticks_to_ns(clock::ticks().saturating_sub(self.mark.load(Relaxed)))
+    }
+
+    /// The time of a group's turn that goes on here.
+    pub(super) fn running_ns(&self, id: GroupId, now: u64) -> u64 {
+        if self.lane() as usize != id.index() {
+            return 0;
+        }
+        let end = match self.blocked.load(Relaxed) {
+            0 => now,
+            since => since,
+        };
+        end.saturating_sub(self.since.load(Relaxed))
+            .saturating_sub(self.stolen.load(Relaxed))
+    }
+}

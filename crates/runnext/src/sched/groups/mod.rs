@@ -1,0 +1,385 @@
+//! Task groups, driven: what `runnext_core::group` decides, carried out on Ms and Ps.
+//!
+//! # Why this shape
+//! Go's ring and `runnext` stay as they are for goroutines without a group: the *root lane*. Beside it each P has one more ring and, under a
+//! lock, a list for every group ([`Local`]). While a group has its turn on a P (a *residency*), its goroutines are in the second ring,
+//! so switching between them costs what it costs without groups: no lock, no clock, nothing shared. What is not in its turn waits in the
+//! lists. A P on which no group was ever queued, and to which nobody said that groups are at work elsewhere, knows of all this
+//! by one private word ([`Local::on`]).
+//! Rejected: a lock around every switch in a group (a third more for a yield); one ring for all groups (it would have to be sorted).
+//!
+//! # Files
+//! `record` a group, as the program sees it · `local` a P's part · `turn` whose turn it is; stealing · `wake` queueing, and who gives way for
+//! it · `stop` ends of turns: monitor, handler, blocking sections · `govern` the limit on governed groups, and latency feedback · `lend`
+//! lock owners run in the name of who waits for them.
+//!
+//! # Who ends a turn
+//! | what                                        | how                                                                  |
+//! |----------------------------------------------|----------------------------------------------------------------------|
+//! | nothing of the group is left on the P        | the dispatch that finds the ring and the list empty                  |
+//! | its time is up, and somebody waits or it has a limit | the monitor: `over`, a note, and a signal for a thread that computes |
+//! | one more entitled woke up                    | the waker: `over`, a note to its own thread, or the monitor for others |
+//! | the thread blocks, and the P is taken away   | whoever takes it ([`Shared::end_turn`])                              |
+//! If nobody waits and there is no limit, a turn just goes on.
+//!
+//! # Who wakes a P for a group that may go on?
+//! A group stops being runnable in three ways. *Throttled*: the pick that finds out, or the one that finds nothing else, sets [`Groups::arm`]
+//! to when it may go on. That time counts as a timer (`timers`, `seat`), so an idle M sleeps no longer, and if no P is idle every P
+//! looks when its turn ends. *Held* by the governor: likewise, by the governor's own time. *At its parallelism*: the P whose turn ends says so,
+//! and wakes an idle one. All three change the shared word first and then look for idle Ps, with the fence in `wake_one` between; who goes idle
+//! does the opposite.
+//!
+//! # Invariants
+//! I1  A ring holds goroutines of one lane: that of the turn. It is emptied before the turn ends, so what a thief takes at once is of one.
+//! I2  A lane's count in `Lanes` is never less than the length of its list, and is exact when its turn ends.
+//! I3  On a P that runs a goroutine of a group `on` is set.
+//! I4  No turn is open on an idle P.
+//!
+//! # Context
+//! RT, but where it says user context. Locks: a P's lanes, then nothing; the governor's, a leaf. The registry is a `std` lock, for user context.
+//!
+//! Tests: `tests/group*.rs`; the policy's own in `runnext-core`.
+
+mod govern;
+mod lend;
+mod local;
+mod record;
+mod stop;
+mod turn;
+mod wake;
+
+pub(crate) use govern::Limit;
+pub(crate) use lend::{give_back, lend_to};
+pub(crate) use local::Local;
+pub(crate) use record::Record;
+pub(super) use stop::{Watched, blocked, unblocked};
+pub(super) use turn::{Next, next};
+
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+
+use runnext_core::group::{GroupConfig, GroupId, Ledger, Refused, Storage, Usage};
+use runnext_sys::clock;
+
+use super::Shared;
+use super::call::Call;
+use super::timers::NEVER;
+use crate::g::G;
+use crate::lock::Lock;
+use crate::p::P;
+
+/// The root lane.
+pub(super) const ROOT_LANE: u32 = 0;
+
+/// What the Ps of a runtime share about groups.
+pub(crate) struct Groups {
+    pub(super) ledger: Ledger,
+    registry: Mutex<Registry>,
+    governor: Lock<govern::Govern>,
+    /// Some group was ever used here.
+    used: AtomicBool,
+    /// When to look next for groups that may go on; NEVER if there is none. Counts as a timer.
+    at: AtomicU64,
+    /// Wake-ups of High and Normal groups, and those of them that waited beyond the target of the feedback.
+    seen: AtomicU64,
+    late: AtomicU64,
+    /// Where the next one from outside is queued.
+    outside: AtomicUsize,
+    /// Whether waiters lend their lane to lock owners.
+    lends: bool,
+    limit: Limit,
+}
+
+/// Which groups there are.
+struct Registry {
+    /// By place.
+    records: Vec<Weak<Record>>,
+    /// Places of groups that are gone but for the end of a turn.
+    leaving: Vec<GroupId>,
+    /// What the Ps have room for.
+    room: usize,
+}
+
+impl Groups {
+    pub(super) fn new(procs: usize, limit: Limit, lends: bool) -> Groups {
+        let now = clock::now_ns();
+        Groups {
+            ledger: Ledger::new(procs, now),
+            registry: Mutex::new(Registry {
+                records: Vec::new(),
+                leaving: Vec::new(),
+                room: 1,
+            }),
+            governor: Lock::new(govern::Govern::new(limit, procs, now)),
+            used: AtomicBool::new(false),
+            at: AtomicU64::new(NEVER),
+            seen: AtomicU64::new(0),
+            late: AtomicU64::new(0),
+            outside: AtomicUsize::new(0),
+            lends,
+            limit,
+        }
+    }
+
+    /// Whether any group was ever used.
+    #[inline]
+    pub(super) fn is_used(&self) -> bool {
+        self.used.load(Relaxed)
+    }
+
+    fn registry(&self) -> MutexGuard<'_, Registry> {
+        self.registry.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// A place for a new group, and room for it on all Ps. In user context.
+    fn add(
+        &self,
+        shared: &Shared,
+        config: &GroupConfig,
+        record: &Arc<Record>,
+    ) -> Result<GroupId, Refused> {
+        let mut registry = self.registry();
+        registry.leave(self);
+        let id = self.ledger.add(config, clock::now_ns())?;
+        let places = self.ledger.places();
+        if places > registry.room {
+            registry.room = places.next_power_of_two().max(16);
+            self.make_room(shared, registry.room);
+        }
+        if registry.records.len() < places {
+            registry.records.resize(places, Weak::new());
+        }
+        registry.records[id.index()] = Arc::downgrade(record);
+        self.used.store(true, SeqCst);
+        shared.note_special();
+        Ok(id)
+    }
+
+    /// A group's last count is gone. In user context.
+    fn remove(&self, shared: &Shared, id: GroupId) {
+        let mut registry = self.registry();
+        if let Some(record) = registry.records.get_mut(id.index()) {
+            *record = Weak::new();
+        }
+        registry.leaving.push(id);
+        {
+            let _call = Call::brief(); // the governor's lock
+            shared.forget_governed(id);
+        }
+        registry.leave(self);
+    }
+
+    /// Every P has room for so many groups. In user context: it allocates.
+    fn make_room(&self, shared: &Shared, room: usize) {
+        self.grow_governor(room);
+        for p in shared.all_ps() {
+            let storage = Storage::new(room);
+            let call = Call::brief();
+            let old = p.groups.grow(storage);
+            drop(call);
+            drop(old);
+        }
+    }
+
+    /// New Ps were made. In user context.
+    pub(super) fn equip(&self, shared: &Shared) {
+        let registry = self.registry();
+        self.make_room(shared, registry.room);
+    }
+
+    /// The runtime has stopped: groups keep what they used there, and may be used elsewhere.
+    pub(crate) fn close(&self, shared: &Shared) {
+        let records = {
+            let mut registry = self.registry();
+            std::mem::take(&mut registry.records)
+        };
+        for (at, record) in records.into_iter().enumerate() {
+            if let Some(record) = record.upgrade() {
+                record.unbind(self.usage(shared, GroupId::from_index(at)));
+            }
+        }
+    }
+
+    /// What a group used, up to now.
+    fn usage(&self, shared: &Shared, id: GroupId) -> Usage {
+        let mut usage = self.ledger.usage(id);
+        let now = clock::now_ns();
+        for p in shared.all_ps() {
+            usage.cpu_ns += p.groups.running_ns(id, now);
+        }
+        usage
+    }
+
+    /// Something changed that may let a group go on: an idle P looks.
+    fn look_again(&self, shared: &Shared) {
+        if self.is_used() {
+            shared.wake_one();
+        }
+    }
+
+    // ---- the time at which a group may go on ----
+
+    /// When to look next; NEVER if there is nothing to look for.
+    #[inline]
+    pub(super) fn at(&self) -> u64 {
+        self.at.load(Relaxed)
+    }
+}
+
+impl Registry {
+    /// Gives up the places of groups that have no turn any more.
+    fn leave(&mut self, groups: &Groups) {
+        self.leaving.retain(|&id| groups.ledger.remove(id).is_err());
+    }
+}
+
+impl Shared {
+    /// Somebody must look for groups that may go on at `when`, at the latest.
+    fn arm_groups(&self, when: u64) {
+        let groups = &self.groups;
+        let before = groups.at.fetch_min(when, SeqCst);
+        if before == NEVER {
+            self.seat.heap_filled();
+        }
+        if when < before {
+            self.seat.told_earlier(when);
+            self.watch_until(when);
+        }
+    }
+
+    /// If it is time, groups that may go on do. By anybody, in RT or without a P.
+    pub(super) fn run_due_groups(&self, now: u64) {
+        let at = self.groups.at();
+        if at > now
+            || self
+                .groups
+                .at
+                .compare_exchange(at, NEVER, SeqCst, Relaxed)
+                .is_err()
+        {
+            return;
+        }
+        self.seat.heap_emptied();
+        self.release_governed(now);
+        self.wake_one();
+    }
+
+    /// The number of Ps changed.
+    pub(super) fn resize_groups(&self, procs: usize) {
+        self.groups.ledger.set_procs(procs);
+        self.limit_governed(procs);
+        for p in self.all_ps().skip(procs) {
+            self.evacuate(p);
+        }
+    }
+}
+
+/// The group of a goroutine that calls, or is kept by a handle. In user context.
+pub(crate) fn of(g: &G) -> Option<Arc<Record>> {
+    let _one = changing();
+    // SAFETY: counted by the header, which is kept; it changes under the lock only, or where nobody has a handle.
+    unsafe { Record::share(g.group_ptr().load(Acquire)) }
+}
+
+/// Who reads another goroutine's group must not meet its change.
+fn changing() -> MutexGuard<'static, ()> {
+    static CHANGING: Mutex<()> = Mutex::new(());
+    CHANGING.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+/// The calling goroutine leaves its group for another, or for none. It still has the turn of the old one: the caller yields. In user context.
+pub(crate) fn move_to(shared: &Shared, g: &G, group: Option<Arc<Record>>) {
+    give_back(g);
+    let (lane, raw) = match &group {
+        Some(record) => (record.bind(shared), record.join()),
+        None => (ROOT_LANE, ptr::null()),
+    };
+    let old = {
+        let _one = changing();
+        g.group_ptr().swap(raw.cast_mut(), AcqRel)
+    };
+    g.set_lane(lane);
+    // SAFETY: the header's count, ours since the swap.
+    unsafe {
+        if let Some(record) = Record::of(old) {
+            record.ended();
+            Record::release(old);
+        }
+    }
+}
+
+/// What a new goroutine's header is told of its group.
+#[derive(Clone, Copy)]
+pub(crate) struct Belongs {
+    pub(crate) lane: u32,
+    pub(crate) group: *const (),
+}
+
+impl Belongs {
+    pub(crate) const NOWHERE: Belongs = Belongs {
+        lane: ROOT_LANE,
+        group: ptr::null(),
+    };
+
+    /// To this group. In user context.
+    pub(crate) fn to(record: &Arc<Record>, shared: &Shared) -> Belongs {
+        Belongs {
+            lane: record.bind(shared),
+            group: record.join(),
+        }
+    }
+
+    /// To the group of the caller, if it is a goroutine of this runtime.
+    #[inline]
+    pub(crate) fn inherit(shared: &Shared, parent: Option<&G>) -> Belongs {
+        match parent {
+            Some(g) if !g.group_ptr().load(Relaxed).is_null() => inherited(shared, g),
+            _ => Belongs::NOWHERE,
+        }
+    }
+
+    /// The goroutine was not made after all. In user context.
+    pub(crate) fn revoke(self) {
+        // SAFETY: null, or from `join`, and given to nobody.
+        unsafe {
+            if let Some(record) = Record::of(self.group) {
+                record.ended();
+                Record::release(self.group);
+            }
+        }
+    }
+}
+
+#[cold]
+fn inherited(shared: &Shared, parent: &G) -> Belongs {
+    // SAFETY: the caller's own group, which it keeps.
+    unsafe { Record::join_in(parent.group_ptr().load(Relaxed), shared) }
+}
+
+/// The calling goroutine is at its end: nobody counts it any more. In user context.
+pub(super) fn ended(g: &G) {
+    if g.group_ptr().load(Relaxed).is_null() && g.lent_ptr().load(Relaxed).is_null() {
+        return;
+    }
+    give_back(g);
+    stop::charge_own(g);
+    // SAFETY: its own count.
+    if let Some(record) = unsafe { Record::of(g.group_ptr().load(Relaxed)) } {
+        record.ended();
+    }
+}
+
+/// CPU time of a goroutine, in ns, up to now if it runs.
+pub(crate) fn cpu_ns(shared: &Shared, g: &G) -> u64 {
+    let running = shared.all_ps().map(|p| p.groups.charging_ns(g)).max();
+    g.charged() + running.unwrap_or(0)
+}
+
+impl P {
+    /// Whether something is queued here, as far as can be seen without a lock; it may be throttled.
+    #[inline]
+    pub(crate) fn has_grouped(&self) -> bool {
+        self.groups.is_on() && self.groups.has_queued()
+    }
+}

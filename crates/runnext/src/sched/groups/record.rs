@@ -1,0 +1,306 @@
+//! One task group as the program sees it: its settings, its name, and its place in the runtime that uses it.
+//!
+//! # Why this shape
+//! A group is made before anybody knows which runtime will use it, so its settings live here; the first use gives it a place in that
+//! runtime's ledger. Handles, goroutines, child groups and locks that were lent a lane all count the same `Arc`, so the place is given
+//! back by whoever lets go last. They do so in user context: giving back frees memory.
+//!
+//! | `home`  | meaning                                | left by                                        |
+//! |---------|----------------------------------------|------------------------------------------------|
+//! | null    | no runtime uses it                     | `bind`                                         |
+//! | a `Shared` | has place `id` there                | the end of that runtime, the last count        |
+//!
+//! # Invariants
+//! I1  `id` is the group's for as long as `home` is set, and `home` is set while a goroutine of that runtime belongs to it.
+
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::Duration;
+
+use runnext_core::group::{GroupConfig, GroupId, Priority, Quota, Usage};
+use runnext_sys::clock;
+
+use super::Belongs;
+use crate::sched::Shared;
+use crate::sched::call::Call;
+use crate::stats::histogram::Recorder;
+
+/// See the [module](self).
+pub(crate) struct Record {
+    name: Box<str>,
+    parent: Option<Arc<Record>>,
+    home: AtomicPtr<Shared>,
+    id: AtomicU32,
+    bond: Mutex<Bond>,
+    goroutines: AtomicUsize,
+    pub(super) blocking_ns: AtomicU64,
+    pub(super) preempted: AtomicU64,
+    pub(super) lent: AtomicU64,
+    pub(super) wake_latency: Recorder,
+}
+
+/// What changes rarely.
+struct Bond {
+    /// Its `parent` is not used: places are the runtime's.
+    config: GroupConfig,
+    shared: Weak<Shared>,
+    /// Used in runtimes that are gone.
+    past: Usage,
+}
+
+/// A moment's view of a group.
+pub(crate) struct Reading {
+    pub(crate) usage: Usage,
+    pub(crate) goroutines: usize,
+    pub(crate) blocking: Duration,
+    pub(crate) preempted: u64,
+    pub(crate) lent: u64,
+}
+
+impl Record {
+    pub(crate) fn new(name: &str, config: GroupConfig, parent: Option<Arc<Record>>) -> Arc<Record> {
+        Arc::new(Record {
+            name: name.into(),
+            parent,
+            home: AtomicPtr::new(ptr::null_mut()),
+            id: AtomicU32::new(0),
+            bond: Mutex::new(Bond {
+                config,
+                shared: Weak::new(),
+                past: Usage::default(),
+            }),
+            goroutines: AtomicUsize::new(0),
+            blocking_ns: AtomicU64::new(0),
+            preempted: AtomicU64::new(0),
+            lent: AtomicU64::new(0),
+            wake_latency: Recorder::new(),
+        })
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn parent(&self) -> Option<&Arc<Record>> {
+        self.parent.as_ref()
+    }
+
+    pub(crate) fn wake_latency(&self) -> &Recorder {
+        &self.wake_latency
+    }
+
+    pub(crate) fn config(&self) -> GroupConfig {
+        self.bond().config
+    }
+
+    fn bond(&self) -> MutexGuard<'_, Bond> {
+        self.bond.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// The group's place in `shared`'s ledger; given to it now if this is its first use there. In user context.
+    ///
+    /// # Panics
+    /// If another runtime that still runs uses the group, or there are too many groups.
+    pub(crate) fn bind(self: &Arc<Record>, shared: &Shared) -> u32 {
+        if ptr::eq(self.home.load(Acquire), shared) {
+            return self.id.load(Relaxed);
+        }
+        self.bind_first(shared)
+    }
+
+    #[cold]
+    fn bind_first(self: &Arc<Record>, shared: &Shared) -> u32 {
+        let parent = self.parent.as_ref().map(|p| p.bind(shared));
+        let mut bond = self.bond();
+        let home = self.home.load(Acquire);
+        if ptr::eq(home, shared) {
+            return self.id.load(Relaxed);
+        }
+        if !home.is_null() {
+            drop(bond);
+            panic!(
+                "the task group '{}' is in use by another runtime: make one group for each runtime",
+                self.name
+            );
+        }
+        let config = GroupConfig {
+            parent: parent.map(|id| GroupId::from_index(id as usize)),
+            ..bond.config
+        };
+        let id = match shared.groups.add(shared, &config, self) {
+            Ok(id) => id.index() as u32,
+            Err(why) => {
+                drop(bond);
+                panic!("the task group '{}' cannot be used: {why}", self.name)
+            }
+        };
+        bond.shared = shared.weak();
+        self.id.store(id, Relaxed);
+        self.home.store(ptr::from_ref(shared).cast_mut(), Release);
+        id
+    }
+
+    /// Its place in `shared`, if it has one there.
+    pub(super) fn id_in(&self, shared: &Shared) -> Option<GroupId> {
+        ptr::eq(self.home.load(Acquire), shared)
+            .then(|| GroupId::from_index(self.id.load(Relaxed) as usize))
+    }
+
+    /// The runtime ends: what the group used there is kept.
+    pub(super) fn unbind(&self, usage: Usage) {
+        let mut bond = self.bond();
+        bond.past = add(bond.past, usage);
+        bond.shared = Weak::new();
+        self.home.store(ptr::null_mut(), Release);
+    }
+
+    /// Changes a setting, here and where the group is in use.
+    fn change(&self, f: impl FnOnce(&mut GroupConfig, Option<(&Shared, GroupId, u64)>)) {
+        let mut bond = self.bond();
+        let shared = bond.shared.upgrade();
+        let place = shared
+            .as_deref()
+            .and_then(|shared| Some((shared, self.id_in(shared)?, clock::now_ns())));
+        f(&mut bond.config, place);
+        drop(bond);
+        if let Some(shared) = shared {
+            let _call = Call::brief(); // what wakes a P takes runtime locks
+            shared.groups.look_again(&shared);
+        }
+    }
+
+    pub(crate) fn set_weight(&self, weight: u32) {
+        self.change(|config, place| {
+            config.weight = weight;
+            if let Some((shared, id, now)) = place {
+                shared.groups.ledger.set_weight(id, weight, now);
+            }
+        });
+    }
+
+    pub(crate) fn set_priority(&self, priority: Priority) {
+        self.change(|config, place| {
+            config.priority = priority;
+            if let Some((shared, id, now)) = place {
+                shared.groups.ledger.set_priority(id, priority, now);
+            }
+        });
+    }
+
+    /// The burst stays what it is.
+    pub(crate) fn set_quota(&self, quota: impl FnOnce(u64) -> Option<Quota>) {
+        self.change(|config, place| {
+            config.quota = quota(config.quota.map_or(0, |old| old.burst));
+            if let Some((shared, id, now)) = place {
+                shared.groups.ledger.set_quota(id, config.quota, now);
+            }
+        });
+    }
+
+    // ---- goroutines ----
+
+    /// One goroutine more. Returns what its header keeps: one count.
+    pub(crate) fn join(self: &Arc<Record>) -> *const () {
+        self.goroutines.fetch_add(1, Relaxed);
+        Arc::into_raw(Arc::clone(self)).cast()
+    }
+
+    /// As [`join`](Self::join), of the group a header names, if it is one of `shared`'s.
+    ///
+    /// # Safety
+    /// As for [`of`](Self::of); not null.
+    pub(in crate::sched) unsafe fn join_in(raw: *const (), shared: &Shared) -> Belongs {
+        let raw = raw.cast::<Record>();
+        // SAFETY: the caller's promise.
+        let record = unsafe { &*raw };
+        let Some(id) = record.id_in(shared) else {
+            return Belongs::NOWHERE; // of another runtime
+        };
+        record.goroutines.fetch_add(1, Relaxed);
+        // SAFETY: the header's count keeps it meanwhile.
+        unsafe { Arc::increment_strong_count(raw) };
+        Belongs {
+            lane: id.index() as u32,
+            group: raw.cast(),
+        }
+    }
+
+    /// One goroutine less: it is at its end. Its header may keep its count for longer.
+    pub(super) fn ended(&self) {
+        self.goroutines.fetch_sub(1, Relaxed);
+    }
+
+    /// Gives back what [`join`](Self::join) returned, in user context.
+    ///
+    /// # Safety
+    /// `raw` came from there, and is not used any more.
+    pub(crate) unsafe fn release(raw: *const ()) {
+        // SAFETY: the caller's promise.
+        drop(unsafe { Arc::from_raw(raw.cast::<Record>()) });
+    }
+
+    /// The record a header names.
+    ///
+    /// # Safety
+    /// `raw` came from [`join`](Self::join), and its count lives for as long as the reference.
+    pub(crate) unsafe fn of<'a>(raw: *const ()) -> Option<&'a Record> {
+        // SAFETY: null, or the caller's promise.
+        unsafe { raw.cast::<Record>().as_ref() }
+    }
+
+    /// A count more of the record a header names.
+    ///
+    /// # Safety
+    /// As for [`of`](Self::of).
+    pub(crate) unsafe fn share(raw: *const ()) -> Option<Arc<Record>> {
+        let raw = raw.cast::<Record>();
+        if raw.is_null() {
+            return None;
+        }
+        // SAFETY: the caller's promise.
+        unsafe {
+            Arc::increment_strong_count(raw);
+            Some(Arc::from_raw(raw))
+        }
+    }
+
+    pub(crate) fn read(&self) -> Reading {
+        let bond = self.bond();
+        let mut usage = bond.past;
+        if let Some(shared) = bond.shared.upgrade()
+            && let Some(id) = self.id_in(&shared)
+        {
+            usage = add(usage, shared.groups.usage(&shared, id));
+        }
+        Reading {
+            usage,
+            goroutines: self.goroutines.load(Relaxed),
+            blocking: Duration::from_nanos(self.blocking_ns.load(Relaxed)),
+            preempted: self.preempted.load(Relaxed),
+            lent: self.lent.load(Relaxed),
+        }
+    }
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        let bond = self.bond.get_mut().unwrap_or_else(|e| e.into_inner());
+        if let Some(shared) = bond.shared.upgrade()
+            && ptr::eq(*self.home.get_mut(), Arc::as_ptr(&shared))
+        {
+            let id = GroupId::from_index(*self.id.get_mut() as usize);
+            shared.groups.remove(&shared, id);
+        }
+    }
+}
+
+/// Counters add up; what is a state is the later one's.
+fn add(past: Usage, now: Usage) -> Usage {
+    Usage {
+        cpu_ns: past.cpu_ns + now.cpu_ns,
+        throttled_ns: past.throttled_ns + now.throttled_ns,
+        throttled_count: past.throttled_count + now.throttled_count,
+        ..now
+    }
+}

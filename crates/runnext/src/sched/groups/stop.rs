@@ -1,0 +1,329 @@
+//! The ends of turns, where they do not end by themselves: the monitor's look, the preemption handler, blocking sections.
+//!
+//! A goroutine that holds locks of `sync` is not stopped at once: others may wait for them. It runs on for [`GRACE`], once in a turn, and the
+//! group pays for it later.
+
+use std::ptr;
+use std::sync::atomic::Ordering::*;
+
+use runnext_core::group::GroupId;
+use runnext_core::list::List;
+use runnext_sys::clock;
+
+use super::local::NO_LANE;
+use super::turn::{self, Next};
+use super::{ROOT_LANE, Record};
+use crate::g::G;
+use crate::m::{self, Gauge, M};
+use crate::p::P;
+use crate::sched::call::ask;
+use crate::sched::{Shared, preempt};
+
+/// How long the owner of a lock runs on, in ns.
+const GRACE: u64 = 1_000_000;
+/// A thread that makes no call for this long after it was left a note gets a signal, in ns.
+const PATIENCE: u64 = 50_000;
+/// How soon the monitor looks again at a turn that should have ended, in ns.
+const AGAIN: u64 = 100_000;
+/// Lost time below this is not lost but measured late, in ns.
+const LEAST_STOLEN: u64 = 100_000;
+
+/// What the monitor saw of a P's turn.
+#[derive(Clone, Copy)]
+pub(in crate::sched) struct Watched {
+    m: u32,
+    /// The thread's word when it was left a note, and when that was; 0: it was not.
+    word: u64,
+    asked: u64,
+    cpu: u64,
+    at: u64,
+}
+
+impl Watched {
+    pub(in crate::sched) const NEVER: Watched = Watched {
+        m: u32::MAX,
+        word: 0,
+        asked: 0,
+        cpu: 0,
+        at: 0,
+    };
+}
+
+impl Shared {
+    /// The monitor's look at all turns. Returns when to look again. An M that a P names is alive.
+    pub(in crate::sched) fn watch_turns(&self, seen: &mut Vec<Watched>, now: u64) -> u64 {
+        if !self.groups.is_used() {
+            return u64::MAX;
+        }
+        self.run_due_groups(now);
+        self.tend_groups(now);
+        let procs = self.procs();
+        if seen.len() < procs {
+            seen.resize(procs, Watched::NEVER); // within its capacity
+        }
+        let ps = self.all_ps().take(procs).zip(seen.iter_mut());
+        let next = ps.map(|(p, seen)| self.watch_turn(p, seen, now)).min();
+        next.unwrap_or(u64::MAX)
+    }
+
+    /// The monitor's look at one P's turn: ends it if its time is up. Returns when to look again.
+    fn watch_turn(&self, p: &P, seen: &mut Watched, now: u64) -> u64 {
+        let here = &p.groups;
+        if !here.is_on() {
+            // Ungrouped ones are charged too while groups are at work.
+            if self.groups.ledger.any_active() {
+                here.set_on(true);
+            }
+            *seen = Watched::NEVER;
+            return u64::MAX;
+        }
+        // SAFETY: the caller's promise.
+        let Some(m) = (unsafe { p.m.load(Acquire).as_ref() }) else {
+            *seen = Watched::NEVER;
+            return u64::MAX;
+        };
+        self.note_stolen(p, m, seen, now);
+        let lane = here.lane();
+        let must = here.over.load(Relaxed) || here.limited.load(Relaxed) || self.contends(p, lane);
+        if !must {
+            seen.asked = 0;
+            return u64::MAX;
+        }
+        let until = match lane {
+            NO_LANE => now,
+            _ => here.until.load(Relaxed),
+        };
+        if now < until {
+            seen.asked = 0;
+            return until;
+        }
+        here.over.store(true, Relaxed);
+        self.insist(m, seen, now);
+        now + AGAIN
+    }
+
+    /// Leaves a note; a thread that computes and does not read it gets a signal.
+    fn insist(&self, m: &M, seen: &mut Watched, now: u64) {
+        let word = m.word.load(Acquire);
+        if seen.asked == 0 || seen.word != word {
+            (seen.asked, seen.word) = (now, word);
+            preempt::leave_note(m);
+        } else if word & m::STATE == m::USER
+            && self.config.preemption
+            && now >= seen.asked + PATIENCE
+            && m.gauge().and_then(Gauge::state) == Some(b'R')
+        {
+            preempt::request(m);
+        }
+    }
+
+    /// Time that passed while the thread did not run though it could is not the group's.
+    fn note_stolen(&self, p: &P, m: &M, seen: &mut Watched, now: u64) {
+        let here = &p.groups;
+        let Some(cpu) = m.gauge().and_then(Gauge::cpu_ns) else {
+            return;
+        };
+        let whole = seen.m == m.id && here.since.load(Relaxed) <= seen.at;
+        if whole && here.blocked.load(Relaxed) == 0 && here.lane() != NO_LANE {
+            let ran = cpu.saturating_sub(seen.cpu);
+            let lost = (now - seen.at).saturating_sub(ran);
+            if lost > LEAST_STOLEN {
+                here.stolen.fetch_add(lost, Relaxed);
+            }
+        }
+        (seen.m, seen.cpu, seen.at) = (m.id, cpu, now);
+    }
+
+    /// Whether anything but `lane` waits anywhere, and may run.
+    fn contends(&self, p: &P, lane: u32) -> bool {
+        let ledger = &self.groups.ledger;
+        let now = clock::now_ns();
+        if lane != ROOT_LANE && (self.has_global() || p.has_work()) {
+            return true;
+        }
+        self.all_ps().any(|other| {
+            other.groups.listed() != 0 && {
+                let lanes = other.groups.lanes();
+                let mut ids = lanes.groups().iter();
+                ids.any(|id| id.index() as u32 != lane && ledger.may_start(*id, now))
+            }
+        })
+    }
+
+    /// A grouped goroutine goes on on an idle P that its thread found, in nobody's turn: it gives way as soon as it can.
+    pub(in crate::sched) fn resume_without_turn(&self, m: &M, g: &G) {
+        if g.lane() != ROOT_LANE {
+            let here = &m.p().groups;
+            here.set_on(true);
+            here.over.store(true, Relaxed);
+            ask(m);
+            self.monitor.watch_until(clock::now_ns());
+        }
+    }
+
+    /// In the preemption handler, on a P that takes turns: `g` goes back to its lane, and the P to who is next. False: that is `g` itself.
+    pub(in crate::sched) fn hand_over_turn(&self, m: &M, g: &G, p: &P) -> bool {
+        if self.seat.any_timers() {
+            self.run_own_timers(p);
+        }
+        if self.holds_on(p, g) {
+            return false;
+        }
+        let here = &p.groups;
+        let now = clock::now_ns();
+        here.charge_last();
+        g.gain_weight();
+        g.wire(m);
+        g.state.set_runnable();
+        self.stranded.fetch_add(1, Relaxed);
+        let used_up = here.over.load(Relaxed) || p.expired.load(Relaxed);
+        match g.lane() {
+            // SAFETY: runnable, and in no queue.
+            ROOT_LANE => unsafe { self.push_global(g.ptr()) },
+            lane => here.list(&self.groups.ledger, lane, g.ptr(), !used_up, now),
+        }
+        here.over.store(true, Relaxed);
+        match turn::turn(self, p) {
+            Next::Run(next) if next == g.ptr() => {
+                self.stranded.fetch_sub(1, Relaxed);
+                if m.locks.get() == 0 {
+                    g.unwire();
+                }
+                g.state.set_running();
+                m.timer_slice.set(p.slice.load(Relaxed));
+                return false;
+            }
+            // SAFETY: it was queued, so it is alive.
+            Next::Run(next) => self.give_p(m, p, unsafe { next.as_ref() }),
+            Next::Plain | Next::Search => {
+                m.set_p(ptr::null());
+                self.hand_off(p);
+            }
+        }
+        // SAFETY: the handler's own goroutine, which keeps its group.
+        if let Some(record) = unsafe { Record::of(g.group_ptr().load(Relaxed)) } {
+            record.preempted.fetch_add(1, Relaxed);
+        }
+        true
+    }
+
+    /// Gives the P to the thread that runs `next`.
+    fn give_p(&self, m: &M, p: &P, next: &G) {
+        m.set_p(ptr::null());
+        if let Some(owner) = next.wired_to() {
+            owner.hand(p);
+        } else if let Some(spare) = self.idle.lock().pop_m() {
+            spare.hand_with(p, next);
+        } else {
+            // No thread for it: it goes back, and the P to one that brings its own, perhaps the caller's.
+            match next.lane() {
+                ROOT_LANE => self.put_next(p, next),
+                lane => p
+                    .groups
+                    .list(&self.groups.ledger, lane, next.ptr(), true, clock::now_ns()),
+            }
+            self.end_turn(p);
+            self.threads.want_m();
+            self.start_m(p, false);
+        }
+        self.wake_one();
+    }
+
+    /// Whether `g`, which is to stop, may run on for a while: it holds locks that others may wait for.
+    pub(in crate::sched) fn holds_on(&self, p: &P, g: &G) -> bool {
+        let here = &p.groups;
+        if !here.is_on() || here.lane() == NO_LANE || here.graced.get() || g.locks_held() == 0 {
+            return false;
+        }
+        here.graced.set(true);
+        here.until.store(clock::now_ns() + GRACE, Relaxed);
+        here.over.store(false, Relaxed);
+        true
+    }
+
+    /// Goroutines in the lists that bring their own thread: the thread of the first, which sleeps, and its goroutine out of the list.
+    pub(in crate::sched) fn take_wired_grouped(&self) -> Option<&'static M> {
+        let now = clock::now_ns();
+        for p in self.all_ps().filter(|p| p.groups.listed() != 0) {
+            let mut lanes = p.groups.lanes();
+            for i in 0..lanes.groups().len() {
+                let id = lanes.groups()[i];
+                let Some((at, m)) = first_wired(&lanes.queue(id).0) else {
+                    continue;
+                };
+                p.groups.pluck(&mut lanes, &self.groups.ledger, id, at, now);
+                return Some(m);
+            }
+        }
+        None
+    }
+
+    pub(in crate::sched) fn has_wired_grouped(&self) -> bool {
+        self.all_ps().filter(|p| p.groups.listed() != 0).any(|p| {
+            let mut lanes = p.groups.lanes();
+            let ids: [Option<GroupId>; 64] =
+                std::array::from_fn(|i| lanes.groups().get(i).copied());
+            let mut ids = ids.into_iter().flatten();
+            ids.any(|id| first_wired(&lanes.queue(id).0).is_some())
+        })
+    }
+}
+
+fn first_wired(list: &List<G>) -> Option<(usize, &'static M)> {
+    // SAFETY: queued, so alive; and a wired goroutine's M sleeps with it.
+    let wired = |g: ptr::NonNull<G>| unsafe { g.as_ref() }.wired_to();
+    list.iter()
+        .enumerate()
+        .find_map(|(i, g)| Some((i, wired(g)?)))
+}
+
+/// The calling goroutine is charged with what it ran for, in user context: it is about to end.
+pub(super) fn charge_own(g: &G) {
+    let call = crate::sched::call::Call::brief();
+    if let Some(m) = call.m()
+        && m.p().groups.is_on()
+        && call.g().is_some_and(|own| ptr::eq(own, g))
+    {
+        m.p().groups.charge_last();
+        m.p().groups.set_last(ptr::null());
+    }
+}
+
+/// A blocking section opens on `p`, which the caller owns: from now on its time is not CPU time. When that was; 0 without groups.
+pub(in crate::sched) fn blocked(p: &P) -> u64 {
+    let here = &p.groups;
+    if !here.is_on() || here.lane() == NO_LANE {
+        return 0;
+    }
+    let now = clock::now_ns();
+    here.charge_last();
+    here.set_last(ptr::null());
+    here.blocked.store(now, Relaxed);
+    now
+}
+
+/// The section that opened at `since` is over. In user context or in RT, by the goroutine, which may have lost its P meanwhile.
+#[cold]
+#[inline(never)] // the thread may be another one than at the opening
+pub(in crate::sched) fn unblocked(since: u64, kept: bool) {
+    let lasted = clock::now_ns().saturating_sub(since);
+    if let Some(g) = m::current().and_then(M::g)
+        // SAFETY: the caller's own group.
+        && let Some(record) = (unsafe { Record::of(g.group_ptr().load(Relaxed)) })
+    {
+        record.blocking_ns.fetch_add(lasted, Relaxed);
+    }
+    if kept {
+        let call = crate::sched::call::Call::brief();
+        if let Some(m) = call.m() {
+            let here = &m.p().groups;
+            if here.blocked.swap(0, Relaxed) == since {
+                here.stolen.fetch_add(lasted, Relaxed);
+                here.charge_last();
+                if let Some(g) = m.g() {
+                    here.set_last(g);
+                }
+            }
+        }
+    }
+}

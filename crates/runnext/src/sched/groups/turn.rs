@@ -1,0 +1,320 @@
+//! Whose turn it is on a P, and stealing.
+//!
+//! `Lanes::pick` decides; this file carries it out. By the owner of the P, in RT.
+
+use std::hint;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::Ordering::*;
+
+use runnext_core::group::{GroupId, Pick, ROOT};
+use runnext_core::list::List;
+use runnext_core::next;
+use runnext_sys::clock;
+
+use super::local::NO_LANE;
+use super::{ROOT_LANE, Record};
+use crate::g::G;
+use crate::p::P;
+use crate::sched::{Shared, worker};
+
+/// How long a thief leaves the goroutine alone that the running one woke last, in ns: it is probably about to be run.
+const NEXT_GRACE_NS: u64 = 3_000;
+
+/// What a P that takes turns does next.
+pub(in crate::sched) enum Next {
+    Run(NonNull<G>),
+    /// No group is at work any more: as without groups.
+    Plain,
+    /// Nothing here may run.
+    Search,
+}
+
+/// The next goroutine of a P that takes turns.
+#[inline]
+pub(in crate::sched) fn next(shared: &Shared, p: &P) -> Next {
+    let here = &p.groups;
+    here.account();
+    if !here.over.load(Relaxed)
+        && let Some(g) = in_turn(shared, p)
+    {
+        return Next::Run(dispatched(shared, p, g));
+    }
+    turn(shared, p)
+}
+
+/// The next goroutine of the lane whose turn it is.
+#[inline]
+fn in_turn(shared: &Shared, p: &P) -> Option<NonNull<G>> {
+    match p.groups.lane() {
+        NO_LANE => None,
+        ROOT_LANE => from_root(shared, p),
+        _ => p.groups.go_on(p),
+    }
+}
+
+fn from_root(shared: &Shared, p: &P) -> Option<NonNull<G>> {
+    loop {
+        let pick = next::pick(&p.view(shared.has_urgent(), shared.global_len(), shared.procs()));
+        if pick == next::Pick::Search {
+            return None;
+        }
+        if let Some(g) = worker::carry_out(shared, p, pick) {
+            return Some(g);
+        }
+    }
+}
+
+/// `g` is about to run here.
+#[inline]
+fn dispatched(shared: &Shared, p: &P, g: NonNull<G>) -> NonNull<G> {
+    // SAFETY: it was queued, so it is alive.
+    let header = unsafe { g.as_ref() };
+    p.groups.set_last(header);
+    if header.stamp().load(Relaxed) != 0 {
+        measure(shared, p, header);
+    }
+    g
+}
+
+/// How long it waited since it was made runnable.
+#[cold]
+fn measure(shared: &Shared, p: &P, g: &G) {
+    let waited = super::wake::since(g.stamp().swap(0, Relaxed));
+    // SAFETY: it is in our hands, so it keeps its group.
+    if let Some(record) = unsafe { Record::of(g.group_ptr().load(Relaxed)) } {
+        record.wake_latency.record(waited);
+    }
+    if p.groups.key().is_fair() {
+        shared.note_wait(waited);
+    }
+}
+
+/// The turn is over, or there is nothing in it: whose is the next?
+#[cold]
+pub(super) fn turn(shared: &Shared, p: &P) -> Next {
+    let here = &p.groups;
+    if !here.over.load(Relaxed)
+        && here.fetch_more()
+        && let Some(g) = here.go_on(p)
+    {
+        return Next::Run(dispatched(shared, p, g));
+    }
+    let ledger = &shared.groups.ledger;
+    let mut now = clock::now_ns();
+    shared.end_turn_at(p, now);
+    let mut steal = shared.procs() > 1;
+    loop {
+        let root = !p.runq.is_empty() || shared.has_global();
+        let mut lanes = here.lanes();
+        if lanes.refresh(ledger, now) {
+            here.set_on(false);
+            here.forget_last();
+            return Next::Plain;
+        }
+        let pick = lanes.pick(ledger, now, root, steal);
+        let timer = lanes.take_timer();
+        match pick {
+            Pick::Run { group, until, key } => {
+                let limited = ledger.is_limited(group) || shared.governs(group);
+                here.limited.store(limited, Relaxed);
+                let others = root && group != ROOT || lanes.groups().iter().any(|&id| id != group);
+                here.begin(p, &mut lanes, group, key, now);
+                here.until.store(until, Relaxed);
+                drop(lanes);
+                if limited || others {
+                    shared.monitor.watch_until(until);
+                }
+                timer.inspect(|&at| shared.arm_groups(at));
+                if let Some(g) = in_turn(shared, p) {
+                    return Next::Run(dispatched(shared, p, g));
+                }
+                // A thief was faster.
+                now = clock::now_ns();
+                shared.end_turn_at(p, now);
+            }
+            Pick::Steal(id) => {
+                drop(lanes);
+                steal = false;
+                steal_of(shared, p, id, now);
+            }
+            Pick::Wait(until) => {
+                drop(lanes);
+                for at in [timer, until].into_iter().flatten() {
+                    shared.arm_groups(at);
+                }
+                here.forget_last();
+                return Next::Search;
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// Ends the turn that is open on a P the caller owns: who had it is charged. Nothing, if none is.
+    pub(in crate::sched) fn end_turn(&self, p: &P) {
+        if p.groups.is_on() {
+            p.groups.charge_last();
+            p.groups.forget_last();
+            self.end_turn_at(p, clock::now_ns());
+        }
+    }
+
+    pub(super) fn end_turn_at(&self, p: &P, now: u64) {
+        let ended = {
+            let mut lanes = p.groups.lanes();
+            p.groups.settle(p, &mut lanes, &self.groups.ledger, now)
+        };
+        let Some(ended) = ended else { return };
+        if ended.governed {
+            self.charge_governed(ended.group, ended.used, now);
+        }
+        if ended.freed {
+            self.wake_one();
+        }
+    }
+
+    /// Whether a group's goroutine waits on `p`, and may run.
+    pub(in crate::sched) fn waits_in_group(&self, p: &P) -> bool {
+        let here = &p.groups;
+        here.is_on()
+            && (here.over.load(Relaxed)
+                || !here.ring.is_empty()
+                || here.is_ready(&self.groups.ledger, clock::now_ns()))
+    }
+
+    /// Whether a P that has nothing to do would find a group's goroutine on `p`.
+    pub(in crate::sched) fn offers_grouped(&self, p: &P) -> bool {
+        let here = &p.groups;
+        here.is_on()
+            && (!here.limited.load(Relaxed) && !here.ring.is_empty()
+                || here.is_ready(&self.groups.ledger, clock::now_ns()))
+    }
+
+    /// Fetches goroutines of some group to `p`, which has nothing to do. True: something is in its lists now.
+    pub(in crate::sched) fn steal_grouped(&self, p: &P) -> bool {
+        if !self.groups.ledger.any_active() {
+            return false;
+        }
+        let now = clock::now_ns();
+        let Some(order) = self.orders[self.procs()].get() else {
+            return false;
+        };
+        // SAFETY: the caller owns p.
+        let roll = unsafe { p.own() }.dice.u32();
+        order.start(roll).into_iter().any(|id| {
+            let victim = self.p(id).filter(|victim| !ptr::eq(*victim, p));
+            victim.is_some_and(|victim| take_from(self, p, victim, None, now))
+        })
+    }
+
+    /// Everything in the lists of a P. The runtime has stopped.
+    pub(in crate::sched) fn unlist_all(&self, p: &P) -> List<G> {
+        let mut all = List::new();
+        let mut lanes = p.groups.lanes();
+        for at in 1..lanes.room() {
+            let id = GroupId::from_index(at);
+            all.append(std::mem::take(&mut lanes.queue(id).0));
+        }
+        all
+    }
+
+    /// A P is one too many: what waits in its lists moves to others.
+    pub(in crate::sched) fn evacuate(&self, p: &P) {
+        let ledger = &self.groups.ledger;
+        let now = clock::now_ns();
+        while p.groups.listed() != 0 {
+            let (id, gs) = {
+                let mut lanes = p.groups.lanes();
+                let Some(&id) = lanes.groups().first() else {
+                    return;
+                };
+                let all = p.groups.unlist(&mut lanes, ledger, id, usize::MAX, now);
+                (id, all)
+            };
+            if gs.is_empty() {
+                return; // the rest of it is in the ring
+            }
+            let to = id.index() % self.procs();
+            if let Some(other) = self.p(to) {
+                other.groups.list_all(ledger, id.index() as u32, gs, now);
+            }
+        }
+    }
+}
+
+/// Fetches goroutines of a group that is far behind.
+fn steal_of(shared: &Shared, p: &P, id: GroupId, now: u64) {
+    for at in shared.groups.ledger.group(id).holders() {
+        if at != p.id
+            && let Some(victim) = shared.p(at)
+            && take_from(shared, p, victim, Some(id), now)
+        {
+            return;
+        }
+    }
+}
+
+/// Half of what a group has on `victim`: from its list, or from its ring.
+fn take_from(shared: &Shared, p: &P, victim: &P, want: Option<GroupId>, now: u64) -> bool {
+    let ledger = &shared.groups.ledger;
+    let there = &victim.groups;
+    if there.listed() != 0 {
+        let mut lanes = there.lanes();
+        if let Some((id, half)) = lanes.offer(ledger, want, now) {
+            let gs = there.unlist(&mut lanes, ledger, id, half, now);
+            drop(lanes);
+            if !gs.is_empty() {
+                p.groups.list_all(ledger, id.index() as u32, gs, now);
+                return true;
+            }
+        }
+    }
+    let lane = there.lane();
+    let group = lane != NO_LANE && lane != ROOT_LANE;
+    let id = GroupId::from_index(lane as usize);
+    if !group
+        || there.limited.load(Relaxed)
+        || there.ring.is_empty()
+        || want.is_some_and(|want| want != id)
+        || !ledger.may_start(id, now)
+    {
+        return false;
+    }
+    let gs = take_from_ring(p, victim);
+    let any = !gs.is_empty();
+    list_each(shared, p, gs, now);
+    any
+}
+
+/// Half of a ring. The own one is empty: no turn is open.
+fn take_from_ring(p: &P, victim: &P) -> List<G> {
+    let (ring, own) = (&victim.groups.ring, &p.groups.ring);
+    // SAFETY: the caller owns p.
+    let taken = unsafe { ring.steal_into(own) };
+    let taken = taken.or_else(|| {
+        let since = clock::ticks();
+        while ring.has_next() && clock::ticks_to_ns(clock::ticks() - since) < NEXT_GRACE_NS {
+            hint::spin_loop();
+        }
+        ring.steal_next()
+    });
+    // SAFETY: the caller owns p.
+    let mut gs = unsafe { own.drain() };
+    if let Some(g) = taken {
+        // SAFETY: stolen, so in no queue.
+        unsafe { gs.push_back(g) };
+    }
+    gs
+}
+
+/// Queues each where it belongs: the turn on the victim may have changed between the look and the grasp.
+fn list_each(shared: &Shared, p: &P, mut gs: List<G>, now: u64) {
+    while let Some(g) = gs.pop_front() {
+        // SAFETY: it was queued, so it is alive.
+        let header = unsafe { g.as_ref() };
+        match header.lane() {
+            ROOT_LANE => shared.put_tail(p, header),
+            lane => p.groups.list(&shared.groups.ledger, lane, g, false, now),
+        }
+    }
+}

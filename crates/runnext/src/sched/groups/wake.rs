@@ -1,0 +1,179 @@
+//! Queueing a goroutine by its lane, and who gives way for it.
+//!
+//! A goroutine of the lane whose turn it is on the waker's P goes into the ring, or `runnext`, like any other. One of another lane goes into
+//! that lane's list; then, if no P is idle, it may take the turn of the least entitled P: `runnext_core::group::preempt_after`
+//! says of which, and when. The goroutine moves to that P.
+
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering::*;
+
+use runnext_core::group::{GroupId, preempt_after};
+use runnext_sys::clock;
+
+use super::ROOT_LANE;
+use crate::g::G;
+use crate::m;
+use crate::p::P;
+use crate::sched::Shared;
+use crate::sched::call::ask;
+
+/// Of the wake-ups within a turn, one in so many is measured.
+const SAMPLE: u32 = 64;
+/// Ticks to the unit of a stamp, as a shift: less than a microsecond.
+const STAMP_SHIFT: u32 = 10;
+
+/// A time as a header keeps it; never 0.
+#[inline]
+fn stamp() -> u32 {
+    (clock::ticks() >> STAMP_SHIFT) as u32 | 1
+}
+
+/// The time since a stamp, in ns.
+pub(super) fn since(stamp: u32) -> u64 {
+    let now = (clock::ticks() >> STAMP_SHIFT) as u32 | 1;
+    let units = now.wrapping_sub(stamp);
+    // Clocks of two cores may differ by a little.
+    let units = if units > u32::MAX / 2 { 0 } else { units };
+    clock::ticks_to_ns(u64::from(units) << STAMP_SHIFT)
+}
+
+impl Shared {
+    /// A goroutine was made runnable by the owner of `p`: it may run next. While groups are in use.
+    pub(in crate::sched) fn put_in_lane(&self, p: &P, g: &G) {
+        let (lane, here) = (g.lane(), &p.groups);
+        if lane == ROOT_LANE {
+            self.put_next(p, g);
+            if here.is_on() && here.lane() != ROOT_LANE {
+                self.root_woke(p);
+            }
+            return;
+        }
+        if lane != here.lane() {
+            return self.put_in_list(p, g, lane);
+        }
+        let woken = here.woken.get().wrapping_add(1);
+        here.woken.set(woken);
+        if woken.is_multiple_of(SAMPLE) {
+            g.stamp().store(stamp(), Relaxed);
+        }
+        // SAFETY: the caller owns p; g is runnable and in no queue.
+        if let Err(overflow) = unsafe { here.ring.put_next_kick(g.ptr()) } {
+            let now = clock::now_ns();
+            here.list_all(&self.groups.ledger, lane, overflow, now);
+        }
+    }
+
+    /// A goroutine gave way on `p`, which takes turns; by its owner. False: it is for the root lane.
+    #[inline]
+    pub(in crate::sched) fn put_back(&self, p: &P, g: &G) -> bool {
+        let (lane, here) = (g.lane(), &p.groups);
+        if lane == ROOT_LANE {
+            return false;
+        }
+        if lane == here.lane() && !here.limited.load(Relaxed) {
+            // SAFETY: the caller owns p; g is runnable and in no queue.
+            if let Err(overflow) = unsafe { here.ring.push(g.ptr()) } {
+                let now = clock::now_ns();
+                here.list_all(&self.groups.ledger, lane, overflow, now);
+            }
+        } else {
+            let now = clock::now_ns();
+            here.list(&self.groups.ledger, lane, g.ptr(), false, now);
+        }
+        true
+    }
+
+    /// A grouped goroutine was made runnable by somebody without a P, who then wakes one. A signal handler may, in user state.
+    pub(in crate::sched) fn put_outside(&self, g: &G) {
+        let at = self.groups.outside.fetch_add(1, Relaxed) % self.procs();
+        if let Some(p) = self.p(at) {
+            self.put_in_list(p, g, g.lane());
+        }
+    }
+
+    /// Queues in a list of `p`'s, and sees who gives way.
+    fn put_in_list(&self, p: &P, g: &G, lane: u32) {
+        let now = clock::now_ns();
+        g.stamp().store(stamp(), Relaxed);
+        p.groups
+            .list(&self.groups.ledger, lane, g.ptr(), false, now);
+        if self.idle_ps.load(Relaxed) == 0 {
+            self.claim_turn(p, g.ptr(), lane, now);
+        }
+    }
+
+    /// `g`, just queued on `home`, takes the turn of the least entitled P of those it may take one of.
+    fn claim_turn(&self, home: &P, g: NonNull<G>, lane: u32, now: u64) {
+        let ledger = &self.groups.ledger;
+        let id = GroupId::from_index(lane as usize);
+        let wake = ledger.wake(id);
+        let root = ledger.wake(GroupId::from_index(0)).key;
+        let key_of = |p: &P| match p.groups.is_on() {
+            true => p.groups.key(),
+            false => root, // no turns there: it runs ungrouped ones
+        };
+        let victims = self.all_ps().take(self.procs()).filter(|p| {
+            let here = &p.groups;
+            here.lane() != lane
+                && !here.over.load(Relaxed)
+                && preempt_after(wake, key_of(p)).is_some()
+        });
+        let worst = victims.reduce(|a, b| match key_of(b).is_worse(key_of(a)) {
+            true => b,
+            false => a,
+        });
+        let Some(p) = worst else { return };
+        let least = preempt_after(wake, key_of(p)).unwrap_or(0);
+        if p.id != home.id && !self.move_listed(home, p, g, id, now) {
+            return; // somebody has it already
+        }
+        self.cut_short(p, p.groups.since.load(Relaxed).saturating_add(least), now);
+    }
+
+    /// The root lane got something on `p` while a group has its turn there.
+    fn root_woke(&self, p: &P) {
+        let ledger = &self.groups.ledger;
+        let here = &p.groups;
+        let now = clock::now_ns();
+        here.lanes().root_ready(ledger, now);
+        if !here.over.load(Relaxed)
+            && let Some(least) = preempt_after(ledger.wake(GroupId::from_index(0)), here.key())
+        {
+            self.cut_short(p, here.since.load(Relaxed).saturating_add(least), now);
+        }
+    }
+
+    /// Moves a goroutine from the tail of one P's list to another's. False: it is not there any more.
+    fn move_listed(&self, from: &P, to: &P, g: NonNull<G>, id: GroupId, now: u64) -> bool {
+        let ledger = &self.groups.ledger;
+        let moved = {
+            let mut lanes = from.groups.lanes();
+            let len = lanes.queue(id).0.len();
+            let last = lanes.queue(id).0.iter().last();
+            let there = last == Some(g);
+            there.then(|| from.groups.pluck(&mut lanes, ledger, id, len - 1, now))
+        };
+        match moved.flatten() {
+            Some(g) => {
+                to.groups.list(ledger, id.index() as u32, g, true, now);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// The turn on `p` ends at its next switch, and by force not before `at`.
+    fn cut_short(&self, p: &P, at: u64, now: u64) {
+        p.groups.over.store(true, Relaxed);
+        p.groups.until.fetch_min(at, Relaxed);
+        // On the own P a note is enough: it is read on the way out of this call.
+        if now >= at
+            && let Some(m) = m::current()
+            && std::ptr::eq(m.p_ptr(), p)
+            && m.g().is_some()
+        {
+            ask(m);
+        }
+        self.monitor.watch_until(at.max(now));
+    }
+}
