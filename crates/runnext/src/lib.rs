@@ -33,6 +33,7 @@
 //! | talk                                   | [`chan`]                                                        |
 //! | share                                  | [`sync`], [`goroutine_local!`]                                  |
 //! | wait for a time                        | [`time`]                                                        |
+//! | talk to the network, use files         | [`net`], [`fs`]                                                 |
 //! | call what blocks the thread            | [`blocking`]; unmarked calls are noticed, a little later        |
 //! | use async code                         | [`block_on`], [`spawn`], [`future`]                             |
 //! | set up                                 | [`macro@main`], [`macro@test`], [`Runtime`]                     |
@@ -53,6 +54,7 @@ pub mod chan;
 mod config;
 pub mod context;
 mod fatal;
+pub mod fs;
 #[cfg(feature = "async")]
 pub mod future;
 mod g;

@@ -39,8 +39,14 @@
 //! ```
 
 mod backoff;
+mod datagram;
 mod socket;
 mod tcp;
+mod udp;
+mod unix;
 
+pub use datagram::UnixDatagram;
 pub use std::net::{Shutdown, SocketAddr, ToSocketAddrs};
 pub use tcp::{Incoming, IntoIncoming, TcpListener, TcpStream};
+pub use udp::UdpSocket;
+pub use unix::{UnixIncoming, UnixListener, UnixStream};

@@ -57,6 +57,8 @@ pub(crate) use hub::Hub;
 pub(crate) use slot::Direction;
 use slot::{DRAINED, Entry, Side, Slot, WAITING};
 
+/// How often a call is tried again that nobody may tell us of. A guess.
+const PACE_NS: u64 = 1_000_000;
 /// How long a plain thread that got no eventfd waits before it looks whether its deadline has changed. A guess.
 const UNREACHABLE_NS: u64 = 10_000_000;
 
@@ -188,6 +190,25 @@ impl Descriptor {
     pub(crate) fn io<T>(
         &self,
         direction: Direction,
+        op: impl FnMut() -> io::Result<T>,
+    ) -> io::Result<T> {
+        self.io_every(direction, NEVER, op)
+    }
+
+    /// As [`io`](Self::io), for calls that may become possible without an event: they are tried again now and then.
+    pub(crate) fn io_paced<T>(
+        &self,
+        direction: Direction,
+        op: impl FnMut() -> io::Result<T>,
+    ) -> io::Result<T> {
+        self.io_every(direction, PACE_NS, op)
+    }
+
+    #[inline]
+    fn io_every<T>(
+        &self,
+        direction: Direction,
+        pace: u64,
         mut op: impl FnMut() -> io::Result<T>,
     ) -> io::Result<T> {
         let mut limit = None;
@@ -200,7 +221,7 @@ impl Descriptor {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock && !self.is_nonblocking() => {}
                 done => return done,
             }
-            self.wait(direction, seen, &mut limit)?;
+            self.wait(direction, seen, &mut limit, pace)?;
         }
     }
 
@@ -232,24 +253,36 @@ impl Descriptor {
                     failed => return failed,
                 }
             }
-            self.wait(direction, seen, &mut limit)?;
+            self.wait(direction, seen, &mut limit, NEVER)?;
         }
     }
 
-    /// Waits until something has happened since `seen`, or may have. `limit` is when the call has to end; it is set at the
-    /// first wait.
+    /// Waits until something has happened since `seen`, or may have, or for `pace`. `limit` is when the call has to end; it is set
+    /// at the first wait.
     #[cold]
     #[inline(never)]
-    fn wait(&self, direction: Direction, seen: u32, limit: &mut Option<u64>) -> io::Result<()> {
+    fn wait(
+        &self,
+        direction: Direction,
+        seen: u32,
+        limit: &mut Option<u64>,
+        pace: u64,
+    ) -> io::Result<()> {
         let side = self.0.side(direction);
         let limit = *limit.get_or_insert_with(|| match side.timeout.load(Relaxed) {
             NEVER => NEVER,
             ns => clock::now_ns().saturating_add(ns),
         });
         let fixed = side.deadline.load(SeqCst);
-        let until = limit.min(fixed);
+        let mut until = limit.min(fixed);
         if until != NEVER && until <= clock::now_ns() {
             return Err(timed_out());
+        }
+        let mut paced = false;
+        if pace != NEVER {
+            let next = clock::now_ns() + pace;
+            paced = next < until;
+            until = until.min(next);
         }
         let in_time = match current_hub() {
             Some(hub) => {
@@ -258,7 +291,11 @@ impl Descriptor {
             }
             None => self.wait_in_poll(direction, seen, fixed, until)?,
         };
-        if in_time { Ok(()) } else { Err(timed_out()) }
+        if in_time || paced {
+            Ok(())
+        } else {
+            Err(timed_out())
+        }
     }
 
     /// Registers the descriptor with `hub`, unless it is.
