@@ -65,6 +65,7 @@ mod local;
 mod lock;
 mod m;
 pub mod net;
+mod observe;
 mod overflow;
 mod p;
 mod runtime;

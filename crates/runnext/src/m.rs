@@ -31,11 +31,12 @@ use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 
-use runnext_sys::clock::ThreadCpu;
+use runnext_sys::clock::{self, ThreadCpu};
 use runnext_sys::futex;
 use runnext_sys::thread::StatReader;
 
 use crate::g::G;
+use crate::observe::set_coarse_ns;
 use crate::p::P;
 use crate::sched::Shared;
 
@@ -54,6 +55,8 @@ pub(crate) struct M {
     pub(crate) word: AtomicU64,
     /// Somebody wants this thread to give way; looked at on the way out of each runtime call.
     pub(crate) asked: AtomicBool,
+    /// Since when.
+    pub(crate) asked_at: AtomicU64,
     /// The P it owns, by the table above. Written by the thread itself in RT.
     p: AtomicPtr<P>,
     /// The goroutine it runs, or that is parked together with it.
@@ -151,6 +154,7 @@ impl M {
         M {
             word: AtomicU64::new(NOP),
             asked: AtomicBool::new(false),
+            asked_at: AtomicU64::new(0),
             p: AtomicPtr::new(ptr::null_mut()),
             g: AtomicPtr::new(ptr::null_mut()),
             home: Cell::new(USER),
@@ -263,12 +267,16 @@ impl M {
     /// has stopped.
     pub(crate) fn stop_robbed(&self) -> bool {
         let word = self.word.load(Relaxed);
-        word & STATE >= ROBBED
+        let stopped = word & STATE >= ROBBED
             && !self.shared().stopped.load(Relaxed)
             && self
                 .word
                 .compare_exchange(word, word & !STATE | NOP, Relaxed, Relaxed)
-                .is_ok()
+                .is_ok();
+        if stopped && word & STATE == ROBBED {
+            self.shared().observe.back();
+        }
+        stopped
     }
 
     /// The runtime has stopped: the thread runs user code, as nobody's, to its next call.
@@ -323,6 +331,7 @@ impl M {
         // SAFETY: null, or a P, and they live as long as the runtime.
         if let Some(p) = unsafe { p.as_ref() } {
             p.m.store(ptr::from_ref(self).cast_mut(), Release);
+            self.shared().observe.thread_starts.fetch_add(1, Relaxed);
         }
         self.handed.store(p.cast_mut(), Relaxed);
         let (wake, polling) = (&raw const self.wake, self.polling.get());
@@ -357,6 +366,7 @@ impl M {
             futex::wait(&self.wake, 0);
         }
         self.wake.store(0, Relaxed);
+        set_coarse_ns(clock::now_ns());
         self.handed.load(Relaxed)
     }
 }

@@ -21,6 +21,7 @@ use runnext_core::runq::RunQueue;
 
 use crate::g::{G, slab};
 use crate::m::M;
+use crate::observe::Eye;
 use crate::sched::Shared;
 use crate::sched::groups::Local;
 use crate::sched::timers::{Timers, Watch};
@@ -57,6 +58,7 @@ pub(crate) struct P {
     pub(crate) timers: Timers,
     pub(crate) watch: Watch,
     pub(crate) stats: Stats,
+    pub(crate) eye: Eye,
 }
 
 /// What the owner alone touches.
@@ -77,13 +79,23 @@ pub(crate) struct Stats {
     pub(crate) ended: AtomicU64,
     pub(crate) dispatched: AtomicU64,
     pub(crate) runnext_hits: AtomicU64,
+    /// Searches that found something, and what they brought home.
     pub(crate) steals: AtomicU64,
+    pub(crate) stolen: AtomicU64,
+    /// Blocking sections begun here.
+    pub(crate) sections: AtomicU64,
 }
 
 /// Adds to a counter that only the caller writes.
 #[inline]
 pub(crate) fn bump(counter: &AtomicU64) {
     counter.store(counter.load(Relaxed) + 1, Relaxed);
+}
+
+/// As [`bump`], by more than one.
+#[inline]
+pub(crate) fn bump_by(counter: &AtomicU64, n: u64) {
+    counter.store(counter.load(Relaxed) + n, Relaxed);
 }
 
 /// As [`bump`], and with it all that happened before.
@@ -123,6 +135,7 @@ impl P {
             timers: Timers::new(),
             watch: Watch::new(),
             stats: Stats::default(),
+            eye: Eye::new(),
         }
     }
 

@@ -21,6 +21,7 @@ use crate::sched::preempt;
 use crate::sched::spawn::{self, Options};
 use crate::sched::{Config, MAX_PROCS, Shared, start_threads};
 use crate::stack;
+use crate::stats::{self, SchedStats};
 
 /// The most threads a runtime may be allowed.
 const MAX_THREADS: usize = 1_000_000;
@@ -134,6 +135,20 @@ impl Runtime {
         F::Output: Send + 'static,
     {
         crate::future::spawn_on(&self.shared, Location::caller(), fut)
+    }
+
+    /// The scheduler's numbers. From any thread.
+    ///
+    /// # Example
+    /// ```
+    /// // SAFETY: nothing here keeps a thread-local borrowed over a call that can park.
+    /// let rt = unsafe { runnext::Runtime::builder().procs(2).build() }?;
+    /// rt.run(|| runnext::yield_now());
+    /// assert_eq!(rt.stats().total_goroutine, 1);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn stats(&self) -> SchedStats {
+        stats::of(&self.shared)
     }
 
     /// Waits up to `grace` for all goroutines to end, then stops the scheduler. Goroutines that have not ended are abandoned:

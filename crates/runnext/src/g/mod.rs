@@ -27,6 +27,7 @@
 
 mod grouped;
 mod locks;
+mod reason;
 pub(crate) mod slab;
 
 use std::any::Any;
@@ -46,6 +47,8 @@ use runnext_sys::cpu;
 
 use crate::fatal::fatal;
 use crate::stack::Stack;
+
+pub(crate) use reason::WaitReason;
 
 /// How much of a stack's top is fetched ahead: entry, closure, and the frames of a parking call.
 const PREFETCH_LINES: usize = 6;
@@ -79,54 +82,18 @@ pub(crate) enum Switch {
 pub(crate) type Coro = Coroutine<(), Switch, (), Stack>;
 pub(crate) type GYielder = Yielder<(), Switch>;
 
-/// Why a goroutine waits, in Go's words, for dumps and traces.
+/// That a goroutine in a queue is timed (`observe`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum WaitReason {
-    None = 0,
-    Join,
-    Scope,
-    ChanReceive,
-    ChanSend,
-    Select,
-    SelectNoCases,
-    Sleep,
-    Mutex,
-    RwLockRead,
-    RwLockWrite,
-    Cond,
-    WaitGroup,
-    Semaphore,
-    Barrier,
-    Once,
-    Await,
-    Io,
+#[repr(usize)]
+pub(crate) enum Mark {
+    /// Its delay goes into the histogram.
+    Timed = 1,
+    /// And into the ring of samples.
+    Ring = 2,
 }
 
-impl WaitReason {
-    pub(crate) fn text(self) -> &'static str {
-        match self {
-            WaitReason::None => "waiting",
-            WaitReason::Join => "join",
-            WaitReason::Scope => "scope",
-            WaitReason::ChanReceive => "chan receive",
-            WaitReason::ChanSend => "chan send",
-            WaitReason::Select => "select",
-            WaitReason::SelectNoCases => "select (no cases)",
-            WaitReason::Sleep => "sleep",
-            WaitReason::Mutex => "sync.Mutex.Lock",
-            WaitReason::RwLockRead => "sync.RWMutex.RLock",
-            WaitReason::RwLockWrite => "sync.RWMutex.Lock",
-            WaitReason::Cond => "sync.Cond.Wait",
-            WaitReason::WaitGroup => "sync.WaitGroup.Wait",
-            WaitReason::Semaphore => "semacquire",
-            WaitReason::Barrier => "barrier",
-            WaitReason::Once => "sync.Once",
-            WaitReason::Await => "await",
-            WaitReason::Io => "IO wait",
-        }
-    }
-}
+/// The bits of `wired` that are a [`Mark`], and zero in the address of an M.
+const MARKS: usize = 3;
 
 /// The words of a goroutine that a switch touches: one cache line.
 #[repr(C, align(64))]
@@ -136,11 +103,13 @@ pub(crate) struct G {
     /// Arbiter between several possible wakers of one park (`sched::wait::Ticket`): generation and a
     /// "claimed" bit.
     pub(crate) claim: AtomicU32,
+    /// The next in its list. It is in none while it waits: then since when, to within 10 ms (`observe::coarse_ns`).
     link: AtomicPtr<G>,
     coro: UnsafeCell<MaybeUninit<Coro>>,
     yielder: Cell<*const GYielder>,
     /// The M this goroutine must go on on: it is preempted, locked to it, or blocks while unwinding.
-    /// A P that dequeues it gives itself to that M.
+    /// A P that dequeues it gives itself to that M. Or, of one that is in a queue and not wired, a [`Mark`]
+    /// and since when, in ns, above it.
     wired: AtomicPtr<()>,
 }
 
@@ -312,9 +281,12 @@ impl G {
         self.cold().reason.get()
     }
 
+    /// It is about to wait for this, as of `now`.
     #[inline]
-    pub(crate) fn set_reason(&self, reason: WaitReason) {
+    pub(crate) fn set_reason(&self, reason: WaitReason, now: u64) {
         self.cold().reason.set(reason);
+        self.link
+            .store(ptr::without_provenance_mut(now as usize), Relaxed);
     }
 
     pub(crate) fn stack_class(&self) -> u8 {
@@ -411,7 +383,45 @@ impl G {
 
     #[inline]
     pub(crate) fn wired(&self) -> *const () {
-        self.wired.load(Relaxed)
+        let m = self.wired.load(Relaxed);
+        if m.addr() & MARKS == 0 {
+            m
+        } else {
+            ptr::null()
+        }
+    }
+
+    /// Whether a dispatcher has anything to do for it but to run it: it is wired, or marked.
+    #[inline]
+    pub(crate) fn is_special(&self) -> bool {
+        !self.wired.load(Relaxed).is_null()
+    }
+
+    /// It is timed from now on, unless it is wired. By who is about to queue it.
+    pub(crate) fn set_mark(&self, mark: Mark, now: u64) {
+        if !self.is_special() {
+            let marked = (now as usize) << MARKS.count_ones() | mark as usize;
+            self.wired
+                .store(ptr::without_provenance_mut(marked), Relaxed);
+        }
+    }
+
+    /// Its mark, and since when. By who took it out of its queue.
+    pub(crate) fn take_mark(&self) -> Option<(Mark, u64)> {
+        let word = self.wired.load(Relaxed).addr();
+        let mark = match word & MARKS {
+            0 => return None,
+            1 => Mark::Timed,
+            _ => Mark::Ring,
+        };
+        self.unwire();
+        Some((mark, (word >> MARKS.count_ones()) as u64))
+    }
+
+    /// When it began to wait, if it does.
+    #[allow(dead_code)]
+    pub(crate) fn waiting_since(&self) -> u64 {
+        self.link.load(Relaxed).addr() as u64
     }
 
     #[inline]

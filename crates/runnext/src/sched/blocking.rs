@@ -5,10 +5,14 @@
 //! other goroutines one tick of the monitor. Giving the P away on entry would cost two thread switches each time, which is
 //! thousands of times as much (`bench syscall` has the price as it is).
 
+use std::ptr;
+
 use super::call::Call;
 use super::groups;
 use super::timers::NEVER;
 use crate::m::{self, M};
+use crate::observe::event::Kind;
+use crate::p::bump;
 
 /// Runs `f`, which may block the thread, without holding up other goroutines: its processor is given to another thread
 /// if it takes long.
@@ -55,9 +59,15 @@ impl Drop for Section {
         // `f` may have parked and come back on another thread.
         let Some(m) = m::current() else { return };
         m.home.set(m::USER);
+        let observe = &m.shared().observe;
+        observe.section_closed(m.id);
         let kept = m.leave_blocking();
-        if !kept {
-            drop(Call::enter()); // the P is gone: get one
+        if !kept || observe.is_tracing() {
+            let call = Call::enter(); // the P is gone: get one
+            if let Some(m) = call.m() {
+                let g = m.g().map_or(ptr::null(), ptr::from_ref);
+                m.p().eye.note(Kind::BlockOut, 0, g);
+            }
         }
         if self.since != 0 {
             groups::unblocked(self.since, kept);
@@ -69,6 +79,10 @@ impl Drop for Section {
 fn open(m: &'static M) -> u64 {
     let call = Call::brief();
     m.home.set(m::BLK);
+    bump(&m.p().stats.sections);
+    m.p()
+        .eye
+        .note(Kind::BlockIn, 0, m.g().map_or(ptr::null(), ptr::from_ref));
     if m.p().has_work() || m.shared().has_global() {
         m.shared().monitor.work_waits(false);
     }

@@ -29,6 +29,8 @@ use super::wait::{Waiter, Who};
 use crate::fatal::fatal;
 use crate::g::{G, Switch, WaitReason};
 use crate::m::{self, M};
+use crate::observe::event::Kind;
+use crate::observe::{Why, coarse_ns};
 use crate::p::P;
 
 /// An open runtime call. Not `Send`: it speaks for the calling thread.
@@ -114,7 +116,7 @@ impl Call {
         if g.state.take_notice() {
             return;
         }
-        g.set_reason(reason);
+        g.set_reason(reason, coarse_ns());
         if must_stay(m, g) {
             return park_wired(m, g);
         }
@@ -230,6 +232,7 @@ impl Drop for Call {
 impl Shared {
     /// A goroutine made runnable by somebody without a P.
     pub(super) fn put_global(&self, g: &G) {
+        self.observe.queued_outside(g);
         // SAFETY: runnable, and in no queue: the caller made it so.
         unsafe { self.push_global(g.ptr()) };
         self.wake_one();
@@ -238,6 +241,7 @@ impl Shared {
     /// A goroutine made runnable by `p`'s owner.
     #[inline]
     pub(super) fn put_local(&self, p: &P, g: &G) {
+        p.eye.queued(&self.observe, g);
         if self.special.load(Relaxed) {
             return self.put_special(p, g);
         }
@@ -325,6 +329,7 @@ pub(super) fn enter_slow(m: &'static M) -> bool {
     if let Some(p) = shared.take_idle_p(old) {
         take_p(m, p);
         shared.resume_without_turn(m, g);
+        p.eye.dispatched(p, g);
         return true;
     }
     // Like any other, but on this thread: a call need not be one that may migrate.
@@ -350,11 +355,12 @@ pub(super) fn take_p(m: &M, p: *const P) {
 #[cold]
 fn park_wired(m: &'static M, g: &G) {
     g.wire(m);
+    let p = m.p();
+    p.eye.stopped(Kind::Park, g.reason() as u32, g);
     if g.state.park() == Parked::Notified {
         unwire(m, g);
-        return;
+        return p.eye.dispatched(p, g);
     }
-    let p = m.p();
     m.set_p(ptr::null());
     m.shared().hand_off(p);
     if !resume_wired(m, g) {
@@ -366,6 +372,7 @@ fn park_wired(m: &'static M, g: &G) {
 #[cold]
 fn yield_wired(m: &'static M, g: &G) {
     let p = m.p();
+    p.eye.stopped(Kind::Yield, 0, g);
     g.wire(m);
     g.state.set_runnable();
     m.shared().put_tail(p, g);
@@ -386,6 +393,7 @@ fn resume_wired(m: &M, g: &G) -> bool {
     take_p(m, p);
     g.state.set_running();
     unwire(m, g);
+    m.p().eye.resumed(m.p(), g);
     true
 }
 
@@ -408,6 +416,7 @@ fn freeze() -> ! {
 /// Somebody asked this thread to give way: on the way out of a call, or at a checkpoint.
 #[cold]
 pub(crate) fn give_way(m: &'static M) {
+    let since = m.asked_at.load(Relaxed);
     forget_ask(m);
     // A future cannot leave in the middle of a poll without its thread: it ends soon, or the slice's timer stops it.
     if m.g().is_none_or(G::is_stackless) || m.home.get() != m::USER {
@@ -423,6 +432,7 @@ pub(crate) fn give_way(m: &'static M) {
         {
             g.gain_weight();
         }
+        m.shared().observe.preempted(Why::Asked, since);
         call.yield_now();
     }
     // Not dropped the usual way: a request that came meanwhile waits for the next call, or two busy neighbours would
@@ -454,16 +464,21 @@ static ASKED: AtomicU32 = AtomicU32::new(0);
 
 /// Leaves a note for an M to give way at its next call or checkpoint.
 pub(super) fn ask(m: &M) {
+    if !m.asked.load(Relaxed) {
+        m.asked_at.store(runnext_sys::clock::now_ns(), Relaxed);
+    }
     if !m.asked.swap(true, Relaxed) {
         ASKED.fetch_add(1, Relaxed);
     }
 }
 
-/// The note was read, or is of no use any more.
-pub(super) fn forget_ask(m: &M) {
-    if m.asked.swap(false, Relaxed) {
+/// The note was read, or is of no use any more. True: there was one.
+pub(super) fn forget_ask(m: &M) -> bool {
+    let asked = m.asked.swap(false, Relaxed);
+    if asked {
         ASKED.fetch_sub(1, Relaxed);
     }
+    asked
 }
 
 #[inline]

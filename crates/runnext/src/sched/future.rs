@@ -50,8 +50,9 @@ use super::groups::{self, Record};
 use super::spawn::{self, Options, Outcome, fits};
 use super::{Shared, waker};
 use crate::fatal::fatal;
-use crate::g::{After, G, NO_STACK, Vtable, WaitReason};
+use crate::g::{After, G, NO_STACK, Switch, Vtable, WaitReason};
 use crate::m::M;
+use crate::observe::coarse_ns;
 use crate::p::bump;
 
 /// Makes a goroutine of a future and queues it. The header returned counts one handle.
@@ -164,10 +165,12 @@ pub(super) fn poll(m: &'static M, g: &'static G) -> bool {
     bump(&m.p().stats.dispatched);
     g.state.set_running();
     g.signal().begin();
+    m.p().eye.dispatched(m.p(), g);
     m.leave();
     // SAFETY: dispatched by this M: it is not done, and nobody else's.
     if unsafe { (g.vtable().poll)(g) } {
         spawn::end(g, After::NOTHING).keep();
+        m.p().eye.left(&m.shared().observe, g, None);
         spawn::bury(m.shared(), m.p(), g);
     } else {
         Call::brief().keep(); // back in RT, with a P
@@ -186,7 +189,8 @@ fn rest(m: &M, g: &'static G) {
     }
     if !g.signal().is_rung() {
         g.lose_weight();
-        g.set_reason(WaitReason::Await);
+        g.set_reason(WaitReason::Await, coarse_ns());
+        m.p().eye.left(&shared.observe, g, Some(Switch::Park));
         g.state.set_waiting();
         if g.signal().sleep() {
             // Whoever was to drop it has seen that it sleeps, or it is ours to drop.
@@ -199,6 +203,7 @@ fn rest(m: &M, g: &'static G) {
     if shared.stopped.load(SeqCst) {
         return drop_polled(m, g); // nobody looks at the queue any more
     }
+    m.p().eye.left(&shared.observe, g, Some(Switch::Yield));
     g.state.set_runnable();
     shared.put_tail(m.p(), g);
 }

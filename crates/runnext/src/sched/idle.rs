@@ -282,6 +282,7 @@ impl Shared {
     /// to the idle list.
     pub(crate) fn hand_off(&self, p: &P) {
         self.end_turn(p);
+        self.observe.handoffs.fetch_add(1, Relaxed);
         if self.waits_for(p) {
             return self.start_m(p, false);
         }

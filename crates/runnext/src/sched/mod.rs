@@ -59,6 +59,7 @@ use crate::g::G;
 use crate::g::slab::Slab;
 use crate::lock::Lock;
 use crate::m::M;
+use crate::observe::Observe;
 use crate::p::P;
 use crate::stack::Stacks;
 
@@ -93,6 +94,23 @@ pub(crate) struct Config {
     pub(crate) lend: bool,
 }
 
+/// The scheduler's population at a moment.
+#[derive(Clone, Copy, Debug)]
+#[allow(dead_code)]
+pub(crate) struct Census {
+    pub(crate) procs: usize,
+    /// Ps that are not idle.
+    pub(crate) busy: usize,
+    pub(crate) spinning: usize,
+    pub(crate) need_spinning: bool,
+    pub(crate) threads: usize,
+    pub(crate) idle_threads: usize,
+    /// Goroutines that wait for descriptors.
+    pub(crate) net_waiters: usize,
+    /// Goroutines in the global queues.
+    pub(crate) global: usize,
+}
+
 /// All that the Ms and Ps of one runtime share.
 pub(crate) struct Shared {
     pub(crate) config: Config,
@@ -103,6 +121,7 @@ pub(crate) struct Shared {
     special: AtomicBool,
     monitor: Monitor,
     pub(crate) threads: Threads,
+    pub(crate) observe: Observe,
 
     procs: AtomicUsize,
     /// The number of Ps is the system's, not the program's.
@@ -145,6 +164,7 @@ impl Shared {
             special: AtomicBool::new(config.chaos),
             monitor: Monitor::new(Arc::clone(seat.hub())),
             threads: Threads::new(config.max_threads),
+            observe: Observe::new(),
             procs: AtomicUsize::new(0),
             follows_system: AtomicBool::new(config.follows_system),
             allp: (0..MAX_PROCS)
@@ -253,6 +273,30 @@ impl Shared {
         let ended: u64 = self.all_ps().map(|p| p.stats.ended.load(Acquire)).sum();
         let born: u64 = self.all_ps().map(|p| p.stats.created.load(Relaxed)).sum();
         (born + self.born_outside.load(Relaxed) - ended) as usize
+    }
+
+    /// Goroutines in run queues.
+    pub(crate) fn queued(&self) -> usize {
+        let local = |p: &P| p.runq.len() + usize::from(p.runq.has_next());
+        self.all_ps().map(local).sum::<usize>() + self.global_len() + self.urgent_len.load(Relaxed)
+    }
+
+    /// How many of each there are, for those who look from outside.
+    pub(crate) fn census(&self) -> Census {
+        let procs = self.procs();
+        Census {
+            procs,
+            busy: procs.saturating_sub(self.idle_ps.load(Relaxed)),
+            spinning: self.spinning.load(Relaxed),
+            need_spinning: self.need_spinning.load(Relaxed),
+            threads: self.threads.count(),
+            idle_threads: {
+                let _call = call::Call::brief(); // a handler on this thread takes the lock too
+                self.idle.lock().ms_len
+            },
+            net_waiters: self.seat.hub().waiting(),
+            global: self.global_len() + self.urgent_len.load(Relaxed),
+        }
     }
 
     // ---- the global queue ----

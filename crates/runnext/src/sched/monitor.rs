@@ -295,7 +295,11 @@ impl Keeper {
                 self.tidy_at = now + TIDY_NS;
                 shared.threads.tidy();
             }
-            let wake_at = tick.min(self.next_timer(now));
+            let mut wake_at = tick.min(self.next_timer(now));
+            let sample_at = shared.observe.tick(shared.all_ps(), now);
+            if shared.idle_ps.load(Relaxed) < shared.procs() {
+                wake_at = wake_at.min(sample_at.max(now + FAST_NS));
+            }
             monitor.until.store(wake_at, Relaxed);
             monitor.nap.store(nap, Relaxed);
             fence(SeqCst); // pairs with the fences in `wake_one` and `timers::arm`
@@ -405,6 +409,7 @@ impl Keeper {
                 _ => false,
             };
             if may && let Some(taken) = m.rob(word) {
+                shared.observe.collected(word & m::STATE == m::USER);
                 worker::put_aside(&shared, taken);
             }
         }
@@ -496,6 +501,8 @@ impl Keeper {
 
     fn take(&self, m: &M, word: u64) {
         if let Some(p) = m.rob(word) {
+            let undeclared = word & m::STATE == m::USER;
+            self.shared.observe.robbed(undeclared, p, m.g());
             self.shared.hand_off(p);
         }
     }

@@ -42,6 +42,8 @@ use super::call::{ask, enter_slow, forget_ask, take_p};
 use super::{Shared, worker};
 use crate::g::G;
 use crate::m::{self, M};
+use crate::observe::Why;
+use crate::observe::event::Kind;
 use crate::p::P;
 
 /// The signal; SIGURG unless `RUNNEXT_DEBUG=preemptsignal=n` says otherwise. One per process.
@@ -96,7 +98,7 @@ unsafe extern "C" fn on_signal(signo: i32, info: *mut signal::siginfo_t, context
         Some(m) if sent && m.signalled.swap(false, Relaxed) => {
             // It may have given way to the note meanwhile; then there is nothing to do, and nobody to pass it on to.
             if m.asked.load(Relaxed) {
-                stop_here(m);
+                stop_here(m, Why::Wakeup);
             }
         }
         _ => {
@@ -134,7 +136,7 @@ fn slice_over(m: &'static M) {
     if p.timers.next() != u64::MAX {
         m.shared().monitor.watch_until(p.timers.next()); // it was taken for one that does not run for long
     }
-    stop_here(m);
+    stop_here(m, Why::Slice);
 }
 
 /// It was taken for blocked, and is not: without a P it has no right to burn CPU.
@@ -151,12 +153,16 @@ fn get_in_line(m: &'static M) {
 }
 
 /// Gives way, now if possible.
-fn stop_here(m: &'static M) {
+fn stop_here(m: &'static M, why: Why) {
     let shared = m.shared();
     if m.state() == m::RT {
         return ask(m);
     }
-    forget_ask(m);
+    let since = if forget_ask(m) {
+        m.asked_at.load(Relaxed)
+    } else {
+        0
+    };
     if shared.stopped.load(Relaxed)
         || !waits(shared, m)
         || m.home.get() != m::USER
@@ -168,10 +174,11 @@ fn stop_here(m: &'static M) {
         return m.leave();
     };
     m.in_handler.store(true, Relaxed); // while in RT: see `Keeper::wait_for_threads`
-    if !hand_over(shared, m, g, p) {
+    if !hand_over(shared, m, g, p, why) {
         m.in_handler.store(false, Relaxed);
         return m.leave();
     }
+    shared.observe.preempted(why, since);
     let p = m.wait_for_p();
     shared.stranded.fetch_sub(1, Relaxed);
     m.in_handler.store(false, Relaxed);
@@ -183,6 +190,7 @@ fn stop_here(m: &'static M) {
     if m.locks.get() == 0 {
         g.unwire();
     }
+    m.p().eye.resumed(m.p(), g);
     // Its CPU clock stood still meanwhile: the next tick is one full slice from here.
     m.timer_slice.set(m.p().slice.load(Relaxed));
     m.leave();
@@ -195,9 +203,9 @@ fn waits(shared: &Shared, m: &M) -> bool {
 }
 
 /// Queues `g` and gives the P to the thread that runs the next goroutine. False: there is none, and nothing has changed.
-fn hand_over(shared: &Shared, m: &M, g: &G, p: &P) -> bool {
+fn hand_over(shared: &Shared, m: &M, g: &G, p: &P, why: Why) -> bool {
     if p.groups.is_on() {
-        return shared.hand_over_turn(m, g, p);
+        return shared.hand_over_turn(m, g, p, why);
     }
     let Some(next) = choose(shared, p) else {
         return false;
@@ -222,6 +230,7 @@ fn hand_over(shared: &Shared, m: &M, g: &G, p: &P) -> bool {
         },
     };
     g.gain_weight();
+    p.eye.stopped(Kind::Preempt, why as u32, g);
     g.wire(m);
     g.state.set_runnable();
     m.set_p(std::ptr::null());

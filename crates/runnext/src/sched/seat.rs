@@ -61,6 +61,7 @@ use super::timers::NEVER;
 use super::worker::sleep;
 use crate::g::G;
 use crate::m::M;
+use crate::observe::set_coarse_ns;
 use crate::p::P;
 
 pub(super) struct Seat {
@@ -266,6 +267,7 @@ pub(super) fn rest(m: &'static M) -> bool {
                     return sleep(m);
                 };
                 take_p(m, p);
+                set_coarse_ns(now);
                 shared.run_all_timers(p, now);
                 return true;
             }

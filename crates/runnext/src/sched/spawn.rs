@@ -220,6 +220,7 @@ pub(super) unsafe fn spawn_with<B>(
         ptr::copy_nonoverlapping(payload.as_ptr().cast::<u8>(), header.payload(), INLINE);
         header.begin(birth);
     }
+    shared.observe.born(p, header);
     call.enqueue(header);
     Ok(g)
 }
@@ -273,6 +274,7 @@ pub(super) unsafe fn detached_in<B: Body>(
         put(header.payload(), body);
         header.begin(birth);
     }
+    shared.observe.born(p, header);
     let last = header.drop_ref();
     debug_assert!(!last, "it has not begun");
     Ok(g)

@@ -378,6 +378,7 @@ impl Shared {
                     self.put_local(p, g);
                     p.break_chain(); // or an expired slice would send it to the tail
                 } else {
+                    p.eye.queued(&self.observe, g);
                     self.put_tail(p, g);
                 }
                 woken += 1;

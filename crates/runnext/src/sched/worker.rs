@@ -17,7 +17,8 @@ use super::groups::{self, Next};
 use super::{Shared, future, seat, spawn};
 use crate::g::{G, Switch};
 use crate::m::M;
-use crate::p::{P, bump};
+use crate::observe::event::Kind;
+use crate::p::{P, bump, bump_by};
 
 /// Rounds over all Ps before a thief gives up; `runnext` is taken only in the last (Go's figure).
 const PASSES: usize = 4;
@@ -44,6 +45,7 @@ fn begin_search(m: &M) -> bool {
         return false;
     };
     take_p(m, p);
+    shared.observe.thread_starts.fetch_add(1, Relaxed);
     m.spinning.set(true);
     shared.spinning.fetch_add(1, SeqCst);
     true
@@ -210,6 +212,7 @@ fn search(m: &M, p: &P) -> Found {
     }
     let g = steal(shared, p)?;
     bump(&p.stats.steals);
+    bump_by(&p.stats.stolen, 1 + p.runq.len() as u64);
     p.fresh_slice();
     Some(g)
 }
@@ -230,6 +233,7 @@ fn steal(shared: &Shared, p: &P) -> Found {
             }
             // SAFETY: the caller owns p.
             if let Some(g) = unsafe { victim.runq.steal_into(&p.runq) } {
+                p.eye.note(Kind::Steal, id as u32, g.as_ptr());
                 return Some(g);
             }
             if pass == PASSES && victim.runq.has_next() {
@@ -241,6 +245,7 @@ fn steal(shared: &Shared, p: &P) -> Found {
                 }
                 if let Some(g) = victim.runq.steal_next() {
                     victim.streak.store(0, Relaxed);
+                    p.eye.note(Kind::Steal, id as u32, g.as_ptr());
                     return Some(g);
                 }
             }
@@ -332,13 +337,16 @@ pub(super) fn put_aside(shared: &Shared, p: &P) {
 
 /// Runs `g` until it switches off. False: this thread must end.
 fn execute(m: &'static M, g: &'static G) -> bool {
-    if let Some(owner) = g.wired_to() {
-        let p = m.p();
-        m.set_p(ptr::null());
-        owner.hand(p);
-        return sleep(m);
-    }
     let shared = m.shared();
+    if g.is_special() {
+        m.p().eye.take_mark(&shared.observe, g);
+        if let Some(owner) = g.wired_to() {
+            let p = m.p();
+            m.set_p(ptr::null());
+            owner.hand(p);
+            return sleep(m);
+        }
+    }
     if !g.has_stack() {
         if g.is_stackless() {
             return future::poll(m, g);
@@ -354,9 +362,11 @@ fn execute(m: &'static M, g: &'static G) -> bool {
     bump(&m.p().stats.dispatched);
     loop {
         g.state.set_running();
+        m.p().eye.dispatched(m.p(), g);
         // SAFETY: dispatched by this M, which is on its own stack; it has a stack.
         let asked = unsafe { g.resume() };
         let p = m.p(); // R2
+        p.eye.left(&shared.observe, g, asked);
         match asked {
             Some(Switch::Park) => {
                 g.lose_weight();

@@ -105,9 +105,11 @@ impl Recorder {
 ///
 /// # Example
 /// ```
-/// let nothing = runnext::stats::Histogram::default();
-/// assert_eq!(nothing.count(), 0);
-/// assert!(nothing.quantile(0.99).is_zero());
+/// #[runnext::main]
+/// fn main() {
+///     let latency = runnext::stats::read().sched_latency;
+///     println!("{} samples, p99 {:?}", latency.count(), latency.quantile(0.99));
+/// }
 /// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct Histogram {
@@ -180,6 +182,13 @@ impl Histogram {
             .enumerate()
             .filter(|&(_, &n)| n > 0)
             .map(|(i, &n)| (Duration::from_nanos(floor(i + 1) - 1), n))
+    }
+
+    /// Adds one duration.
+    pub fn add(&mut self, duration: Duration) {
+        let ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        self.buckets[index(ns)] += 1;
+        self.sum_ns = self.sum_ns.wrapping_add(ns);
     }
 
     /// Adds the durations of another.

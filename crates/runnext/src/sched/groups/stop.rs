@@ -15,6 +15,8 @@ use super::turn::{self, Next};
 use super::{ROOT_LANE, Record};
 use crate::g::G;
 use crate::m::{self, Gauge, M};
+use crate::observe::Why;
+use crate::observe::event::Kind;
 use crate::p::P;
 use crate::sched::call::ask;
 use crate::sched::{Shared, preempt};
@@ -162,7 +164,7 @@ impl Shared {
     }
 
     /// In the preemption handler, on a P that takes turns: `g` goes back to its lane, and the P to who is next. False: that is `g` itself.
-    pub(in crate::sched) fn hand_over_turn(&self, m: &M, g: &G, p: &P) -> bool {
+    pub(in crate::sched) fn hand_over_turn(&self, m: &M, g: &G, p: &P, why: Why) -> bool {
         if self.seat.any_timers() {
             self.run_own_timers(p);
         }
@@ -193,9 +195,13 @@ impl Shared {
                 m.timer_slice.set(p.slice.load(Relaxed));
                 return false;
             }
-            // SAFETY: it was queued, so it is alive.
-            Next::Run(next) => self.give_p(m, p, unsafe { next.as_ref() }),
+            Next::Run(next) => {
+                p.eye.stopped(Kind::Preempt, why as u32, g);
+                // SAFETY: it was queued, so it is alive.
+                self.give_p(m, p, unsafe { next.as_ref() });
+            }
             Next::Plain | Next::Search => {
+                p.eye.stopped(Kind::Preempt, why as u32, g);
                 m.set_p(ptr::null());
                 self.hand_off(p);
             }

@@ -133,6 +133,11 @@ impl Hub {
         self.waiting.load(Relaxed) != 0
     }
 
+    /// How many wait for descriptors.
+    pub(in crate::sched) fn waiting(&self) -> usize {
+        self.waiting.load(Relaxed)
+    }
+
     pub(super) fn begin_wait(&self) {
         self.waiting.fetch_add(1, SeqCst);
     }

@@ -1,0 +1,563 @@
+//! The write side of everything one can see of a scheduler: counters, samples, the trace.
+//!
+//! # Why this shape
+//! Every transition of a goroutine calls one function of this file, which is where all observers hang. What a transition
+//! writes belongs to its P: no locked instruction, no line that another thread writes. What is switched off costs a load of
+//! a word of the P and a branch that is never taken. Nothing is scanned: readers add up what the Ps have counted.
+//!
+//! # The flags of a P's eye
+//! | flag   | meaning                                    | set by                    | cleared by                        |
+//! |--------|---------------------------------------------|---------------------------|-----------------------------------|
+//! | SAMPLE | time the next goroutine queued here         | monitor, once a look      | the owner, when it has marked one |
+//! | RUN    | the running goroutine's run is being timed  | the owner, at a dispatch  | the owner, when it leaves         |
+//! | TRACE  | write events                                | who starts a trace        | who stops it                      |
+//! | COARSE | events need no clock of their own           | as TRACE                  | as TRACE                          |
+//!
+//! # Samples
+//! A goroutine that is timed carries a mark in its header, beside the M it may be wired to: a dispatcher looks at that word
+//! anyway, so looking for marks costs nothing. Who queues it writes the mark and the time; who dispatches it takes both.
+//!
+//! 1 monitor: `due`, at the profile rate; SAMPLE on every P, at each of its looks
+//! 2 enqueue: SAMPLE is cleared, the goroutine marked; the first to find `due` takes it, and marks it for the ring too
+//! 3 dispatch: the delay goes into the P's histogram and, so marked, into the ring; RUN is set
+//! 4 leave: how long it ran goes into the P's second histogram
+//!
+//! # Context
+//! Hooks with a P run in RT, by its owner; those without may be called by anybody, in a signal handler too. None allocates.
+//!
+//! Tests: `tests/stats.rs`, `tests/trace.rs`.
+
+#![allow(dead_code)] // the reading side of the trace comes with the next change
+
+pub(crate) mod event;
+pub(crate) mod ring;
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
+use std::{fmt, ptr};
+
+use runnext_sys::clock;
+
+use crate::g::{G, Mark, Switch};
+use crate::lock::Lock;
+use crate::p::{P, bump};
+use crate::stats::histogram::Recorder;
+use event::{Event, Kind};
+use ring::Ring;
+
+const SAMPLE: u32 = 1;
+const RUN: u32 = 2;
+pub(crate) const TRACE: u32 = 4;
+pub(crate) const COARSE: u32 = 8;
+
+/// Samples kept (the proposal's figure).
+pub(crate) const SAMPLES: usize = 256;
+/// How often a second a delay goes into the ring unless somebody says otherwise. As often as the monitor looks anyway.
+pub(crate) const DEFAULT_HZ: u32 = 100;
+/// Events between two of a P that share a clock reading, in a trace that is always on.
+const EVENTS_PER_CLOCK: u64 = 32;
+/// Events between two that show how long the queues are.
+const EVENTS_PER_COUNT: u64 = 64;
+/// Counters that many threads write are split this often.
+const SHARDS: usize = 16;
+
+/// What the profile rate of runtimes not yet built will be.
+pub(crate) static PROFILE_HZ: AtomicU32 = AtomicU32::new(DEFAULT_HZ);
+
+/// `clock::now_ns` as of the last time somebody had a reason to read it: the monitor at each look, a thread that comes out of a
+/// sleep. Never off by more than the monitor sleeps while a P is at work, which is 10 ms.
+static COARSE_NS: AtomicU64 = AtomicU64::new(0);
+
+/// A recent time, for the price of a load.
+#[inline]
+pub(crate) fn coarse_ns() -> u64 {
+    COARSE_NS.load(Relaxed)
+}
+
+/// It is now.
+pub(crate) fn set_coarse_ns(now: u64) {
+    COARSE_NS.store(now, Relaxed);
+}
+
+/// One P's part.
+pub(crate) struct Eye {
+    flags: AtomicU32,
+    /// When the run that is timed began.
+    run_since: Cell<u64>,
+    ring: AtomicPtr<Ring>,
+    /// The last clock reading of a coarse trace, and the coarse time then.
+    ticks: Cell<u64>,
+    seen_ns: Cell<u64>,
+    pub(crate) latency: Recorder,
+    pub(crate) runs: Recorder,
+}
+
+impl Eye {
+    pub(crate) fn new() -> Eye {
+        Eye {
+            flags: AtomicU32::new(SAMPLE),
+            run_since: Cell::new(0),
+            ring: AtomicPtr::new(ptr::null_mut()),
+            ticks: Cell::new(0),
+            seen_ns: Cell::new(0),
+            latency: Recorder::new(),
+            runs: Recorder::new(),
+        }
+    }
+
+    #[inline(always)]
+    fn has(&self, flags: u32) -> bool {
+        self.flags.load(Relaxed) & flags != 0
+    }
+
+    /// A goroutine was queued on this P, or by its owner: new or woken.
+    #[inline(always)]
+    pub(crate) fn queued(&self, seen: &Observe, g: &G) {
+        if self.has(SAMPLE | TRACE) {
+            self.queued_slow(seen, g);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn queued_slow(&self, seen: &Observe, g: &G) {
+        if self.has(SAMPLE) {
+            self.flags.fetch_and(!SAMPLE, Relaxed);
+            seen.mark(g);
+        }
+        if self.has(TRACE) {
+            self.emit(Kind::Wake, 0, g);
+        }
+    }
+
+    /// A goroutine goes on on this P.
+    #[inline(always)]
+    pub(crate) fn dispatched(&self, p: &P, g: &G) {
+        if self.has(TRACE) {
+            self.dispatched_slow(p, g);
+        }
+    }
+
+    #[inline(never)]
+    fn dispatched_slow(&self, p: &P, g: &G) {
+        self.emit(Kind::Run, 0, g);
+        if self.written().is_multiple_of(EVENTS_PER_COUNT) {
+            self.count_queues(p);
+        }
+    }
+
+    #[cold]
+    fn count_queues(&self, p: &P) {
+        let local = p.runq.len() + usize::from(p.runq.has_next());
+        self.put(Event::value(Kind::Queue, self.stamp(), local as u64));
+    }
+
+    /// A goroutine switched off: it asks for this, or has ended.
+    #[inline(always)]
+    pub(crate) fn left(&self, seen: &Observe, g: &G, what: Option<Switch>) {
+        if self.has(SAMPLE | RUN | TRACE) {
+            self.left_slow(seen, g, what);
+        }
+    }
+
+    #[inline(never)]
+    fn left_slow(&self, seen: &Observe, g: &G, what: Option<Switch>) {
+        let flags = self.flags.load(Relaxed);
+        if flags & TRACE != 0 {
+            match what {
+                Some(Switch::Yield) => self.emit(Kind::Yield, 0, g),
+                Some(Switch::Park) => self.emit(Kind::Park, g.reason() as u32, g),
+                None => {
+                    self.emit(Kind::End, 0, g);
+                    self.put(Event::value(Kind::Id, self.ticks.get(), g.id()));
+                }
+            }
+        }
+        if flags & RUN != 0 {
+            self.run_ended();
+        }
+        if flags & SAMPLE != 0 && what == Some(Switch::Yield) {
+            self.flags.fetch_and(!SAMPLE, Relaxed);
+            seen.mark(g);
+        }
+    }
+
+    /// The goroutine on this P stops for another reason than its own, or sleeps together with its thread.
+    pub(crate) fn stopped(&self, kind: Kind, arg: u32, g: &G) {
+        if self.has(TRACE) {
+            self.emit(kind, arg, g);
+        }
+        if self.has(RUN) {
+            self.run_ended();
+        }
+    }
+
+    #[cold]
+    fn run_ended(&self) {
+        self.flags.fetch_and(!RUN, Relaxed);
+        let ran = clock::now_ns().saturating_sub(self.run_since.get());
+        self.runs.record_own(ran);
+    }
+
+    /// A goroutine that sleeps with its thread goes on on this P, by that thread: counted here, for no dispatcher has.
+    #[cold]
+    pub(crate) fn resumed(&self, p: &P, g: &G) {
+        bump(&p.stats.dispatched);
+        self.dispatched(p, g);
+    }
+
+    /// A goroutine about to be dispatched is marked: it was timed.
+    #[cold]
+    pub(crate) fn take_mark(&self, seen: &Observe, g: &G) {
+        let Some((mark, since)) = g.take_mark() else {
+            return;
+        };
+        let now = clock::now_ns();
+        let delay = now.saturating_sub(since);
+        self.latency.record_own(delay);
+        if mark == Mark::Ring {
+            seen.samples.lock().push(delay);
+        }
+        self.run_since.set(now);
+        self.flags.fetch_or(RUN, Relaxed);
+    }
+
+    /// A goroutine was made by this P's owner.
+    #[inline(always)]
+    fn born(&self, g: &G) {
+        if self.has(TRACE) {
+            self.born_slow(g);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn born_slow(&self, g: &G) {
+        self.emit(Kind::Born, 0, g);
+        self.put(Event::value(Kind::Id, self.ticks.get(), g.id()));
+    }
+
+    /// Anything else that happens on this P.
+    #[inline]
+    pub(crate) fn note(&self, kind: Kind, arg: u32, g: *const G) {
+        if self.has(TRACE) {
+            self.put(Event::of(kind, self.stamp(), arg, g.addr()));
+        }
+    }
+
+    /// Two events in a row: something of a goroutine, and a number that belongs to it.
+    pub(crate) fn note_with(&self, kind: Kind, g: &G, value: u64) {
+        if self.has(TRACE) {
+            let now = self.stamp();
+            self.put(Event::of(kind, now, 0, ptr::from_ref(g).addr()));
+            self.put(Event::value(Kind::Value, now, value));
+        }
+    }
+
+    #[inline(always)]
+    fn emit(&self, kind: Kind, arg: u32, g: &G) {
+        self.put(Event::of(kind, self.stamp(), arg, ptr::from_ref(g).addr()));
+    }
+
+    #[inline(always)]
+    fn put(&self, event: Event) {
+        // SAFETY: a ring lives as long as its runtime; the owner of the P is its one writer.
+        if let Some(ring) = unsafe { self.ring.load(Acquire).as_ref() } {
+            ring.push(event);
+        }
+    }
+
+    #[inline(always)]
+    fn written(&self) -> u64 {
+        // SAFETY: as above.
+        unsafe { self.ring.load(Relaxed).as_ref() }.map_or(0, Ring::written)
+    }
+
+    /// The time of an event, in ticks. Coarse: the last that was read, unless that is too long ago.
+    #[inline(always)]
+    fn stamp(&self) -> u64 {
+        if self.has(COARSE)
+            && !self.written().is_multiple_of(EVENTS_PER_CLOCK)
+            && self.seen_ns.get() == coarse_ns()
+        {
+            return self.ticks.get();
+        }
+        let now = clock::ticks();
+        self.ticks.set(now);
+        self.seen_ns.set(coarse_ns());
+        now
+    }
+
+    /// Starts or stops the trace of this P.
+    pub(crate) fn set_tracing(&self, ring: Option<&Ring>, coarse: bool) {
+        self.flags.fetch_and(!(TRACE | COARSE), SeqCst);
+        if let Some(ring) = ring {
+            self.ring.store(ptr::from_ref(ring).cast_mut(), Release);
+            let flags = if coarse { TRACE | COARSE } else { TRACE };
+            self.flags.fetch_or(flags, SeqCst);
+        }
+    }
+}
+
+/// The last [`SAMPLES`] delays.
+pub(crate) struct Samples {
+    pub(crate) delays: [u64; SAMPLES],
+    pub(crate) count: u64,
+}
+
+impl Samples {
+    fn push(&mut self, ns: u64) {
+        self.delays[(self.count % SAMPLES as u64) as usize] = ns;
+        self.count += 1;
+    }
+}
+
+#[repr(align(64))]
+#[derive(Default)]
+struct Shard(AtomicU64);
+
+/// Why a goroutine was made to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Why {
+    /// Its slice was used up: by the signal of its thread's timer.
+    Slice = 0,
+    /// A light goroutine, or a timer, waited: by the monitor's signal.
+    Wakeup = 1,
+    /// Either, at a runtime call or checkpoint: without a signal.
+    Asked = 2,
+}
+
+/// What all Ps of a runtime share. Written on slow paths only.
+pub(crate) struct Observe {
+    hz: AtomicU32,
+    /// The next goroutine to be timed goes into the ring.
+    due: AtomicBool,
+    /// When that is said again.
+    next_due: AtomicU64,
+    pub(crate) samples: Lock<Samples>,
+    preempted: [AtomicU64; 3],
+    pub(crate) preempt_latency: Recorder,
+    /// Ps that were taken from a thread that slept, or given away by one that was about to.
+    pub(crate) handoffs: AtomicU64,
+    /// Threads that were given a P.
+    pub(crate) thread_starts: AtomicU64,
+    /// Threads found asleep in code that had not said that it blocks; and those of them that are still without a P.
+    pub(crate) ffi_calls: AtomicU64,
+    pub(crate) ffi_now: AtomicI64,
+    sys_closed: [Shard; SHARDS],
+    /// A trace is being written: read where no P is at hand.
+    tracing: AtomicBool,
+    /// Events of those who have no P.
+    outside: Lock<Option<&'static Ring>>,
+    /// Held by who looks at Ms: who frees one waits for it.
+    looking: Lock<()>,
+}
+
+impl fmt::Debug for Observe {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Observe").finish_non_exhaustive()
+    }
+}
+
+impl Observe {
+    pub(crate) fn new() -> Observe {
+        Observe {
+            hz: AtomicU32::new(PROFILE_HZ.load(Relaxed)),
+            due: AtomicBool::new(true),
+            next_due: AtomicU64::new(0),
+            samples: Lock::new(Samples {
+                delays: [0; SAMPLES],
+                count: 0,
+            }),
+            preempted: Default::default(),
+            preempt_latency: Recorder::new(),
+            handoffs: AtomicU64::new(0),
+            thread_starts: AtomicU64::new(0),
+            ffi_calls: AtomicU64::new(0),
+            ffi_now: AtomicI64::new(0),
+            sys_closed: Default::default(),
+            tracing: AtomicBool::new(false),
+            outside: Lock::new(None),
+            looking: Lock::new(()),
+        }
+    }
+
+    // ---- samples ----
+
+    pub(crate) fn hz(&self) -> u32 {
+        self.hz.load(Relaxed)
+    }
+
+    pub(crate) fn set_hz(&self, hz: u32) {
+        self.hz.store(hz, Relaxed);
+        self.due.store(hz > 0, Relaxed);
+        self.next_due.store(0, Relaxed);
+    }
+
+    /// The monitor looks: it is `now`. Returns when it should look again for the samples' sake, if a P is at work.
+    pub(crate) fn tick<'a>(&self, ps: impl Iterator<Item = &'a P>, now: u64) -> u64 {
+        set_coarse_ns(now);
+        let hz = self.hz();
+        if hz == 0 {
+            return u64::MAX;
+        }
+        if now >= self.next_due.load(Relaxed) {
+            self.next_due
+                .store(now + 1_000_000_000 / u64::from(hz), Relaxed);
+            self.due.store(true, Relaxed);
+        }
+        for p in ps {
+            if !p.eye.has(SAMPLE) {
+                p.eye.flags.fetch_or(SAMPLE, Relaxed);
+            }
+        }
+        self.next_due.load(Relaxed)
+    }
+
+    /// A goroutine that its caller is about to queue will be timed.
+    #[cold]
+    fn mark(&self, g: &G) {
+        if self.hz() == 0 {
+            return;
+        }
+        let ring = self.due.load(Relaxed) && self.due.swap(false, Relaxed);
+        let mark = if ring { Mark::Ring } else { Mark::Timed };
+        g.set_mark(mark, clock::now_ns());
+    }
+
+    /// A goroutine was queued by somebody without a P of its runtime.
+    pub(crate) fn queued_outside(&self, g: &G) {
+        if self.due.load(Relaxed) {
+            self.mark(g);
+        }
+        self.note(Kind::Wake, 0, g);
+    }
+
+    // ---- counters ----
+
+    /// A goroutine was made to stop, `since` it was asked to (0: nobody knows).
+    pub(crate) fn preempted(&self, why: Why, since: u64) {
+        self.preempted[why as usize].fetch_add(1, Relaxed);
+        if since != 0 {
+            let now = clock::now_ns();
+            self.preempt_latency.record(now.saturating_sub(since));
+        }
+    }
+
+    pub(crate) fn preemptions(&self, why: Why) -> u64 {
+        self.preempted[why as usize].load(Relaxed)
+    }
+
+    /// A thread's P was taken away while it was outside the runtime: in undeclared code, or in a blocking section.
+    pub(crate) fn robbed(&self, undeclared: bool, p: &P, g: Option<&G>) {
+        if undeclared {
+            self.ffi_calls.fetch_add(1, Relaxed);
+            self.ffi_now.fetch_add(1, Relaxed);
+        }
+        if let Some(g) = g {
+            self.note(Kind::Robbed, p.id as u32, g);
+        }
+    }
+
+    /// A thread's P was taken away because there are fewer from now on.
+    pub(crate) fn collected(&self, undeclared: bool) {
+        if undeclared {
+            self.ffi_now.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// A thread that was robbed in undeclared code is back.
+    pub(crate) fn back(&self) {
+        self.ffi_now.fetch_sub(1, Relaxed);
+    }
+
+    /// A blocking section was closed by this M.
+    #[inline]
+    pub(crate) fn section_closed(&self, m: u32) {
+        self.sys_closed[m as usize % SHARDS].0.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn sections_closed(&self) -> u64 {
+        self.sys_closed.iter().map(|s| s.0.load(Relaxed)).sum()
+    }
+
+    // ---- the trace ----
+
+    #[inline]
+    pub(crate) fn is_tracing(&self) -> bool {
+        self.tracing.load(Relaxed)
+    }
+
+    /// Something happens to a goroutine, by somebody without a P.
+    #[inline]
+    pub(crate) fn note(&self, kind: Kind, arg: u32, g: &G) {
+        if self.is_tracing() {
+            self.note_slow(Event::of(
+                kind,
+                clock::ticks(),
+                arg,
+                ptr::from_ref(g).addr(),
+            ));
+        }
+    }
+
+    /// A number, by somebody without a P.
+    pub(crate) fn note_value(&self, kind: Kind, value: u64) {
+        if self.is_tracing() {
+            self.note_slow(Event::value(kind, clock::ticks(), value));
+        }
+    }
+
+    #[cold]
+    fn note_slow(&self, event: Event) {
+        if let Some(ring) = *self.outside.lock() {
+            ring.push(event);
+        }
+    }
+
+    /// A goroutine was made, by the owner of `p` or somebody who has none.
+    #[inline(always)]
+    pub(crate) fn born(&self, p: Option<&P>, g: &G) {
+        match p {
+            Some(p) => p.eye.born(g),
+            None => self.born_outside(g),
+        }
+    }
+
+    /// A goroutine was made by somebody without a P.
+    fn born_outside(&self, g: &G) {
+        if self.is_tracing() {
+            let now = clock::ticks();
+            let outside = self.outside.lock();
+            if let Some(ring) = *outside {
+                ring.push(Event::of(Kind::Born, now, 0, ptr::from_ref(g).addr()));
+                ring.push(Event::value(Kind::Id, now, g.id()));
+            }
+        }
+    }
+
+    /// Starts or stops the trace of those without a P.
+    ///
+    /// # Safety
+    /// The ring lives as long as the runtime.
+    pub(crate) unsafe fn set_tracing(&self, ring: Option<&Ring>) {
+        // SAFETY: the caller's promise.
+        let ring: Option<&'static Ring> = ring.map(|ring| unsafe { &*ptr::from_ref(ring) });
+        *self.outside.lock() = ring;
+        self.tracing.store(ring.is_some(), SeqCst);
+    }
+
+    // ---- looking at Ms ----
+
+    /// While `f` runs, no M is freed. It must be brief.
+    pub(crate) fn while_looking<T>(&self, f: impl FnOnce() -> T) -> T {
+        let _looking = self.looking.lock();
+        f()
+    }
+
+    /// Returns when no look is under way that began before.
+    pub(crate) fn let_look_end(&self) {
+        drop(self.looking.lock());
+    }
+}

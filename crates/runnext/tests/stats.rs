@@ -1,0 +1,302 @@
+//! The scheduler's numbers against the ground truth of known workloads.
+
+mod common;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+use std::time::Duration;
+
+use common::{built, runtime, until};
+use runnext::stats::{self, Metric, SchedStats};
+use runnext::{Runtime, blocking, chan, go, scope, yield_now};
+
+/// Small, and the same on every machine.
+fn dice(seed: &mut u64) -> u64 {
+    *seed ^= *seed << 13;
+    *seed ^= *seed >> 7;
+    *seed ^= *seed << 17;
+    *seed
+}
+
+/// One P, nothing preempted: every dispatch is known.
+fn quiet() -> Runtime {
+    built(Runtime::builder().procs(1).preemption(false))
+}
+
+#[test]
+fn creations_and_executions_are_exact() {
+    let rt = quiet();
+    let mut seed = 0x5eed_cafe;
+    let yields: Vec<u64> = (0..200).map(|_| dice(&mut seed) % 7).collect();
+    let total: u64 = yields.iter().sum();
+    let (before, after) = rt.run(move || {
+        let before = stats::read();
+        let all: Vec<_> = yields
+            .into_iter()
+            .map(|n| go(move || (0..n).for_each(|_| yield_now())))
+            .collect();
+        let count = all.len() as u64;
+        all.into_iter().for_each(|j| j.join().unwrap());
+        let after = stats::read();
+        assert_eq!(after.total_goroutine - before.total_goroutine, count);
+        assert_eq!((before.num_goroutine, after.num_goroutine), (1, 1));
+        (before, after)
+    });
+    // Each begins once and goes on once after each yield; so does the main goroutine after each wait.
+    let executed = after.total_goroutine_exec - before.total_goroutine_exec;
+    assert!(executed >= 200 + total, "{executed}");
+    assert!(executed <= 200 + total + 200, "{executed}");
+    assert_eq!(after.total_goroutine_sched, after.total_goroutine_exec);
+    assert_eq!(after.num_goroutine_sched, 0);
+    assert_eq!(after.num_goroutine_exec, 1);
+    assert_eq!((after.max_procs, after.num_procs), (1, 1));
+    assert_eq!(after.total_stolen, 0);
+}
+
+#[test]
+fn what_is_queued_counts_as_scheduled() {
+    quiet().run(|| {
+        let before = stats::read();
+        let all: Vec<_> = (0..300).map(|_| go(|| ())).collect();
+        let now = stats::read();
+        // Nothing but this goroutine has run: they are in runnext, the local queue, and the global one.
+        assert_eq!(now.num_goroutine_sched, 300);
+        assert_eq!(now.num_goroutine, 301);
+        assert_eq!(now.total_goroutine_exec, before.total_goroutine_exec);
+        assert_eq!(
+            now.total_goroutine_sched,
+            before.total_goroutine_sched + 300
+        );
+        all.into_iter().for_each(|j| j.join().unwrap());
+    });
+}
+
+#[test]
+fn wake_ups_are_executions() {
+    quiet().run(|| {
+        let (there, here) = (chan::bounded::<u32>(0), chan::bounded::<u32>(0));
+        let before = stats::read();
+        let other = go({
+            let (rx, tx) = (there.1, here.0);
+            move || rx.iter().for_each(|n| tx.send(n).unwrap())
+        });
+        for n in 0..500 {
+            there.0.send(n).unwrap();
+            assert_eq!(here.1.recv(), Ok(n));
+        }
+        let after = stats::read();
+        let executed = after.total_goroutine_exec - before.total_goroutine_exec;
+        assert!((1000..=2010).contains(&executed), "{executed}");
+        assert!(after.total_runnext_hits - before.total_runnext_hits >= 900);
+        drop(there.0);
+        other.join().unwrap();
+    });
+}
+
+#[test]
+fn blocking_sections_are_counted_and_seen_open() {
+    let rt = runtime(2);
+    rt.run(|| {
+        let before = stats::read();
+        assert_eq!(before.num_sys_calls, 0);
+        let (release, hold) = chan::bounded::<()>(0);
+        let all: Vec<_> = (0..5)
+            .map(|_| {
+                let hold = hold.clone();
+                go(move || {
+                    blocking(|| hold.recv()).unwrap_err();
+                })
+            })
+            .collect();
+        until(|| stats::read().num_sys_calls == 5);
+        drop(release);
+        all.into_iter().for_each(|j| j.join().unwrap());
+        for _ in 0..10 {
+            blocking(|| blocking(|| ())); // nested: one
+        }
+        let after = stats::read();
+        assert_eq!(after.total_sys_calls - before.total_sys_calls, 15);
+        assert_eq!(after.num_sys_calls, 0);
+    });
+}
+
+#[test]
+fn a_thread_that_blocks_without_saying_so_is_seen() {
+    let rt = built(Runtime::builder().procs(1));
+    rt.run(|| {
+        let before = stats::read();
+        let (tx, rx) = std::sync::mpsc::channel::<()>();
+        let stuck = go(move || rx.recv()); // std's: blocks the thread
+        let mut most = 0;
+        until(|| {
+            let now = stats::read();
+            most = most.max(now.num_ffi_calls);
+            now.total_ffi_calls > before.total_ffi_calls
+        });
+        assert!(most <= 1);
+        until(|| stats::read().num_ffi_calls == 1);
+        tx.send(()).unwrap();
+        stuck.join().unwrap().unwrap();
+        until(|| stats::read().num_ffi_calls == 0);
+        let after = stats::read();
+        assert!(after.total_handoffs > before.total_handoffs);
+        assert!(after.total_thread_starts > before.total_thread_starts);
+    });
+}
+
+#[test]
+fn a_hog_is_preempted_and_it_shows() {
+    let rt = built(
+        Runtime::builder()
+            .procs(1)
+            .time_slice(Duration::from_millis(5)),
+    );
+    rt.run(|| {
+        let before = stats::read();
+        let stop = Arc::new(AtomicBool::new(false));
+        let turns = Arc::new(AtomicU64::new(0));
+        let hogs: Vec<_> = (0..2)
+            .map(|_| {
+                let (stop, turns) = (Arc::clone(&stop), Arc::clone(&turns));
+                go(move || {
+                    while !stop.load(Relaxed) {
+                        turns.fetch_add(1, Relaxed);
+                        std::hint::spin_loop();
+                    }
+                })
+            })
+            .collect();
+        let of =
+            |s: &SchedStats| s.preemptions_slice + s.preemptions_wakeup + s.preemptions_cooperative;
+        until(|| of(&stats::read()) >= of(&before) + 10);
+        stop.store(true, Relaxed);
+        hogs.into_iter().for_each(|j| j.join().unwrap());
+        assert!(turns.load(Relaxed) > 0);
+        let after = stats::read();
+        assert!(after.preempt_latency.count() <= of(&after));
+    });
+}
+
+#[test]
+fn stolen_goroutines_are_counted() {
+    let rt = built(Runtime::builder().procs(2));
+    rt.run(|| {
+        // Goroutines that last, all queued on one P: the other can only get them by stealing, or from the global queue.
+        until(|| {
+            let all: Vec<_> = (0..50)
+                .map(|_| go(|| (0..20_000).for_each(|_| std::hint::spin_loop())))
+                .collect();
+            all.into_iter().for_each(|j| j.join().unwrap());
+            stats::read().total_steals > 0
+        });
+        let now = stats::read();
+        assert!(now.total_stolen >= now.total_steals);
+        assert!(now.total_stolen <= now.total_goroutine_exec);
+    });
+}
+
+#[test]
+fn samples_are_taken_at_the_rate_and_the_newest_is_where_it_should_be() {
+    let rt = quiet();
+    rt.run(|| {
+        stats::set_profile_rate(1000);
+        assert_eq!(stats::read().sample_hz, 1000);
+        let start = stats::read().num_samples;
+        let others: Vec<_> = (0..4)
+            .map(|_| go(|| until(|| stats::read().num_samples > 300)))
+            .collect();
+        others.into_iter().for_each(|j| j.join().unwrap());
+        let now = stats::read();
+        assert!(now.num_samples > start);
+        let newest = now.goroutine_sched_ns[((now.num_samples + 255) % 256) as usize];
+        let last = now.recent_delays().last().unwrap();
+        assert_eq!(Duration::from_nanos(newest), last);
+        assert_eq!(now.recent_delays().count(), 256);
+        assert!(now.goroutine_sched_ns.iter().all(|&ns| ns > 0));
+        // All that is in the ring is in the histogram too.
+        assert!(now.sched_latency.count() >= now.num_samples);
+        assert!(now.run_time.count() > 0);
+    });
+}
+
+#[test]
+fn a_rate_of_zero_takes_no_samples() {
+    quiet().run(|| {
+        stats::set_profile_rate(0);
+        let others: Vec<_> = (0..4).map(|_| go(yield_now)).collect();
+        others.into_iter().for_each(|j| j.join().unwrap());
+        let before = stats::read();
+        scope(|s| {
+            for _ in 0..4 {
+                s.go(|| (0..2000).for_each(|_| yield_now()));
+            }
+        });
+        let after = stats::read();
+        assert_eq!(after.num_samples, before.num_samples);
+        assert!(after.sched_latency.count() <= before.sched_latency.count() + 1);
+        assert!(after.total_goroutine_exec >= before.total_goroutine_exec + 8000);
+    });
+}
+
+#[test]
+fn every_name_gives_its_number() {
+    quiet().run(|| {
+        let s = stats::read();
+        let number = |name: &str| s.get_metric(name).and_then(|m| m.as_u64());
+        for (name, value) in [
+            ("TotalGoroutineExec", s.total_goroutine_exec),
+            ("NumGoroutineExec", s.num_goroutine_exec as u64),
+            ("TotalGoroutineSched", s.total_goroutine_sched),
+            ("NumGoroutineSched", s.num_goroutine_sched as u64),
+            ("TotalGoroutine", s.total_goroutine),
+            ("NumGoroutine", s.num_goroutine as u64),
+            ("TotalCGoCalls", s.total_ffi_calls),
+            ("NumCGoCalls", s.num_ffi_calls as u64),
+            ("TotalFfiCalls", s.total_ffi_calls),
+            ("TotalSysCalls", s.total_sys_calls),
+            ("NumSysCalls", s.num_sys_calls as u64),
+            ("MaxProcs", s.max_procs as u64),
+            ("NumProcs", s.num_procs as u64),
+            ("NumSamples", s.num_samples),
+            ("SampleHz", s.sample_hz.into()),
+            ("totalThreadStarts", s.total_thread_starts),
+            ("numThreads", s.num_threads as u64),
+            ("/sched/gomaxprocs:threads", s.max_procs as u64),
+            ("/sched/goroutines:goroutines", s.num_goroutine as u64),
+            ("/sched/goroutines-created:goroutines", s.total_goroutine),
+            (
+                "/sched/goroutines/running:goroutines",
+                s.num_goroutine_exec as u64,
+            ),
+            (
+                "/sched/goroutines/runnable:goroutines",
+                s.num_goroutine_sched as u64,
+            ),
+        ] {
+            assert_eq!(number(name), Some(value), "{name}");
+        }
+        for name in ["GoroutineSchedNs", "/sched/latencies:seconds"] {
+            assert!(
+                matches!(s.get_metric(name), Some(Metric::Histogram(_))),
+                "{name}"
+            );
+        }
+        assert_eq!(s.get_metric("numthreads"), None);
+        let names: Vec<_> = s.metrics().map(|(name, _)| name).collect();
+        let distinct: HashSet<_> = names.iter().collect();
+        assert_eq!(names.len(), distinct.len());
+        assert!(names.iter().all(|name| s.get_metric(name).is_some()));
+    });
+}
+
+#[test]
+fn a_handle_reads_from_outside() {
+    let rt = runtime(2);
+    rt.run(|| scope(|s| (0..10).for_each(|_| drop(s.go(yield_now)))));
+    let s = rt.stats();
+    assert_eq!(s.total_goroutine, 11);
+    assert!(s.num_goroutine <= 11);
+    let refused = std::panic::catch_unwind(stats::read).unwrap_err();
+    assert!(common::message(&*refused).contains("outside a runtime"));
+}
