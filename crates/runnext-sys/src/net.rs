@@ -71,6 +71,16 @@ fn from_raw(raw: &Raw, len: socklen_t) -> io::Result<SocketAddr> {
     }
 }
 
+/// Receives into memory that need not be initialised; the first of its bytes, as many as returned, are afterwards.
+///
+/// # Errors
+/// Those of `recv`.
+pub fn recv(socket: BorrowedFd<'_>, buf: &mut [MaybeUninit<u8>]) -> io::Result<usize> {
+    // SAFETY: the kernel writes at most `len` bytes, to memory that is ours for the time of the call.
+    let n = unsafe { libc::recv(socket.as_raw_fd(), buf.as_mut_ptr().cast(), buf.len(), 0) };
+    usize::try_from(n).map_err(|_| io::Error::last_os_error())
+}
+
 /// A TCP socket that begins to connect to `addr` and never blocks. False: it is not connected yet; once it is ready for
 /// writing, `SO_ERROR` says what became of it.
 ///

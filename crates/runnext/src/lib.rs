@@ -60,6 +60,8 @@ pub mod future;
 mod g;
 pub mod goroutine;
 mod group;
+#[cfg(feature = "hyper")]
+pub mod hyper;
 mod instant;
 mod local;
 mod lock;

@@ -25,6 +25,7 @@ const LAYERS: &[&[&str]] = &[
     &["net"],
     &["fs"],
     &["future"],
+    &["hyper"],
     &["runtime"],
     &["lib"],
 ];

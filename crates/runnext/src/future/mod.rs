@@ -34,6 +34,7 @@
 //! that is being polled right then is dropped when that poll returns. Both count as abandoned, and joining them gives an error.
 
 mod block_on;
+mod io;
 mod join;
 mod sleep;
 

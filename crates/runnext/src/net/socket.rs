@@ -321,6 +321,19 @@ macro_rules! stream {
                 self.0.poll_transfer(cx, Direction::Read, want, &mut read)
             }
 
+            /// As [`poll_read`](Self::poll_read), to memory that need not be initialised: the first bytes are afterwards.
+            #[cfg(feature = "hyper")]
+            pub(crate) fn poll_read_uninit(
+                &self,
+                cx: &mut std::task::Context<'_>,
+                buf: &mut [std::mem::MaybeUninit<u8>],
+            ) -> std::task::Poll<std::io::Result<usize>> {
+                use crate::net::socket::Direction;
+                let want = Self::want(buf.len());
+                let mut read = || runnext_sys::net::recv(self.0.fd(), buf);
+                self.0.poll_transfer(cx, Direction::Read, want, &mut read)
+            }
+
             /// As [`write`](std::io::Write::write), for futures: `Pending` if there is no room, and then the waker is woken when
             /// there may be. Of several wakers for one direction the last counts.
             ///
