@@ -3,10 +3,12 @@
 //! A program is called as `prog <scenario> [key=value…]` and prints one JSON line. It reads its arguments with [`Args`],
 //! reports with [`Report`], burns CPU with [`work`], draws from [`Rng`], and lets [`Ticks`] and [`Tail`] keep what must
 //! survive a runtime that is stuck: both are read by the plain main thread, which no scheduler can hold up.
+//! Network scenarios start `bench-load`, the other end, by [`drive`].
 //! The Go program has the same few functions in Go; a change here belongs there too.
 
 mod args;
 mod block;
+mod load;
 mod lost;
 mod phases;
 mod process;
@@ -18,6 +20,7 @@ mod yields;
 
 pub use args::Args;
 pub use block::{Block, Gaps};
+pub use load::{Costs, drive};
 pub use lost::{Load, lost, sweep};
 pub use phases::Phases;
 pub use process::{Usage, memory_bytes, pin_to_first_cpu, real_time, usage};

@@ -32,6 +32,10 @@ var scenarios = map[string]func(args){
 	"idlesleep": idleSleep,
 	"select2":   select2,
 	"select4":   select4,
+	"echo":      echo,
+	"connections": echo,
+	"storm":     echo,
+	"tailtcp":   tailTCP,
 }
 
 func main() {

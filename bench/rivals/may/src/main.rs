@@ -1,6 +1,7 @@
 //! The scenarios on may. Its channels are unbounded; where a scenario wants a bound, a semaphore of credits makes it.
 
 mod comm;
+mod net;
 mod preempt;
 mod sched;
 
@@ -28,6 +29,7 @@ fn main() {
         "fairness" => comm::fairness(&args),
         "timers" => comm::timers(&args),
         "idlesleep" => comm::idle_sleep(&args),
+        "echo" | "connections" | "storm" | "tailtcp" => net::run(&args),
         other => harness::unsupported(other),
     }
 }

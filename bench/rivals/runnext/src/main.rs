@@ -5,6 +5,7 @@ mod chan;
 mod choice;
 mod futures;
 mod locks;
+mod net;
 mod sched;
 mod stalls;
 mod timers;
@@ -36,6 +37,7 @@ fn main() {
         "select2" => choice::select2(&args, &rt),
         #[cfg(feature = "select")]
         "select4" => choice::select4(&args, &rt),
+        "echo" | "connections" | "storm" | "tailtcp" | "deadlines" => net::run(&args, &rt),
         "timers" => timers::timers(&args, &rt),
         "idlesleep" => timers::idle_sleep(&args, &rt),
         _ => chan::run(&args, &rt),

@@ -1,6 +1,7 @@
 //! The scenarios on smol's executor, with P threads that run it.
 
 mod comm;
+mod net;
 mod sched;
 
 use std::future::Future;
@@ -25,6 +26,7 @@ fn main() {
         "chanself" => comm::chan_self(&args),
         "timers" => comm::timers(&args),
         "idlesleep" => comm::idle_sleep(&args),
+        "echo" | "connections" | "storm" | "tailtcp" => net::run(&args),
         other => harness::unsupported(other),
     }
 }

@@ -1,6 +1,7 @@
 //! The scenarios on plain operating-system threads. P=1 means: pinned to one core.
 
 mod comm;
+mod net;
 mod preempt;
 mod sched;
 
@@ -26,6 +27,7 @@ fn main() {
         "fairness" => comm::fairness(&args),
         "timers" => comm::timers(&args),
         "idlesleep" => comm::idle_sleep(&args),
+        "echo" | "connections" | "storm" | "tailtcp" => net::run(&args),
         other => harness::unsupported(other),
     }
 }

@@ -35,7 +35,7 @@
 //!     until it has a P again; if all others wait for that lock, only this thread can see it and hand the P on.
 //! I2  An M that a P names is alive while `watching` is held (`M::hand`, `Threads::reap`).
 //!
-//! Tunables: [`FAST_NS`], [`STEADY_NS`]: guesses that keep the longest gap beside a blocked thread under 2 ms (`bench gap`); the
+//! Tunables: [`FAST_NS`], [`BUSY_NS`], [`STEADY_NS`]: guesses that keep the longest gap beside a blocked thread under 2 ms (`bench gap`); the
 //! price is in `bench lost`.
 
 mod events;
@@ -57,6 +57,9 @@ use events::Watch;
 
 /// Between two looks when one of them saw something suspicious.
 const FAST_NS: u64 = 100_000;
+/// The same, if the P has dispatched something meanwhile, or its thread waits for a CPU: it may be stuck since, but most likely
+/// goes on.
+const BUSY_NS: u64 = 800_000;
 /// Between two looks while goroutines wait and all is well.
 const STEADY_NS: u64 = 1_000_000;
 /// The longest sleep while a P is in use.
@@ -328,7 +331,7 @@ impl Keeper {
         let idle = shared.idle_ps.load(Relaxed);
         let surplus = self.collect();
         let due = idle == 0 && shared.next_timer_hint() <= now;
-        let polled = self.events.look(&shared, idle);
+        let polled = self.events.look(&shared, idle, now);
         if !due && !shared.any_work() {
             self.quiet += 1;
             // Events come in bursts: after the last of them it stays for a while, or it would be woken for each.
@@ -348,20 +351,17 @@ impl Keeper {
             self.spread_work(now);
             return (SHORT, now + STEADY_NS);
         }
-        let mut suspicious = false;
+        let mut pace = STEADY_NS;
         let mut light = shared.has_urgent();
         for id in 0..shared.procs() {
             if self.looks.len() <= id {
                 self.looks.resize(id + 1, Look::NONE);
             }
             let Some(p) = shared.p(id) else { break };
-            suspicious |= self.look_at(p, &mut light, now);
+            pace = pace.min(self.look_at(p, &mut light, now));
         }
-        if suspicious {
-            (AWAKE, now + FAST_NS)
-        } else {
-            (SHORT, now + STEADY_NS)
-        }
+        let nap = if pace == FAST_NS { AWAKE } else { SHORT };
+        (nap, now + pace)
     }
 
     /// Checks a suspicion of deadlock once it has lasted. Returns when to come back to it: what is not certain at first may
@@ -441,11 +441,11 @@ impl Keeper {
         }
     }
 
-    /// One look at one P. True: look again soon.
-    fn look_at(&mut self, p: &P, light: &mut bool, now: u64) -> bool {
+    /// One look at one P. Returns how soon to look again.
+    fn look_at(&mut self, p: &P, light: &mut bool, now: u64) -> u64 {
         // SAFETY: I2.
         let Some(m) = (unsafe { p.m.load(Acquire).as_ref() }) else {
-            return false;
+            return STEADY_NS;
         };
         let word = m.word.load(Acquire);
         let last = self.looks[p.id];
@@ -464,17 +464,21 @@ impl Keeper {
             look.since = last.since;
         }
         let same = last.m == m.id && last.word == word;
-        let mut again = false;
+        let mut pace = STEADY_NS;
         match word & m::STATE {
             m::BLK if same => self.take(m, word),
-            m::BLK => again = true,
+            m::BLK => pace = FAST_NS,
             m::USER => {
                 look.cpu = m.gauge().and_then(Gauge::cpu_ns).unwrap_or(0);
                 if same && self.sleeps(m, &look, &last) {
                     self.take(m, word);
                 } else {
                     let used = look.cpu.saturating_sub(last.cpu);
-                    again = !same || used < (now - last.at) / 2;
+                    if !same && look.tick == last.tick {
+                        pace = FAST_NS;
+                    } else if !same || used < (now - last.at) / 2 {
+                        pace = BUSY_NS; // it goes on, or waits for a CPU
+                    }
                     let computes = same && used > (now - last.at) / 4;
                     self.consider_asking(p, m, computes, &mut look, light);
                 }
@@ -482,7 +486,7 @@ impl Keeper {
             _ => {}
         }
         self.looks[p.id] = look;
-        again
+        pace
     }
 
     /// Whether a thread that made no runtime call since the last look is asleep in the kernel.

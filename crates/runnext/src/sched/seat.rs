@@ -49,7 +49,7 @@
 use std::cell::UnsafeCell;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*, fence};
 
 use runnext_sys::clock;
 use runnext_sys::poll::Events;
@@ -68,6 +68,8 @@ pub(super) struct Seat {
     hub: Arc<Hub>,
     events: UnsafeCell<Events>,
     until: AtomicU64,
+    /// It is the monitor who is in the seat.
+    lent: AtomicBool,
     heaps: AtomicUsize,
 }
 
@@ -82,6 +84,7 @@ impl Seat {
             hub: Arc::new(Hub::new()?),
             events: UnsafeCell::new(Events::new()),
             until: AtomicU64::new(0),
+            lent: AtomicBool::new(false),
             heaps: AtomicUsize::new(0),
         })
     }
@@ -116,6 +119,12 @@ impl Seat {
     #[inline]
     pub(super) fn is_taken(&self) -> bool {
         self.until.load(Relaxed) != 0
+    }
+
+    /// Whether an M does, and not the monitor: what it finds goes to an idle P at once.
+    #[inline]
+    pub(super) fn is_taken_by_m(&self) -> bool {
+        self.is_taken() && !self.lent.load(Relaxed)
     }
 
     #[inline]
@@ -206,6 +215,7 @@ impl Shared {
         if !self.idle.lock().lend_seat() {
             return false;
         }
+        self.seat.lent.store(true, Relaxed);
         self.seat.until.store(when, Relaxed);
         fence(SeqCst); // pairs with the ones in `timers::arm` and in `Monitor::poke`
         let found = if poked() {
@@ -214,6 +224,7 @@ impl Shared {
         } else {
             self.seat.poll_until(self, when)
         };
+        self.seat.lent.store(false, Relaxed);
         self.idle.lock().take_seat_back();
         if !found.is_empty() {
             self.queue_global(found);

@@ -3,8 +3,8 @@
 //! | Ps                 | who is in the poller | what it does                                                             |
 //! |--------------------|----------------------|--------------------------------------------------------------------------|
 //! | all idle           | an M, if needed      | nothing                                                                  |
-//! | some idle          | nobody               | starts a searcher, who ends there, if no owner has looked since last time|
-//! | none idle          | nobody               | waits there itself, if no owner has looked since last time               |
+//! | some idle          | nobody               | starts a searcher, who ends there, if no owner has looked for a while    |
+//! | none idle          | nobody               | waits there itself, if no owner has looked for a while                   |
 //! | none idle          | an M                 | nothing: that M queues what it finds, and leaves                         |
 //!
 //! Who polls if it falls asleep right now? As long as some P is in use, descriptors are waited for and nobody is in the poller, it
@@ -16,10 +16,15 @@ use std::sync::atomic::Ordering::*;
 
 use crate::sched::Shared;
 
+/// How long owners may go without a look. A guess: a batch of requests that are served in turn takes less.
+const STALE_NS: u64 = 1_000_000;
+
 /// What the monitor remembers of it.
 pub(super) struct Watch {
     looks: u32,
-    /// No owner has looked between the last two looks at them.
+    /// When it first saw that many.
+    since: u64,
+    /// No owner has looked for a while.
     stale: bool,
 }
 
@@ -27,20 +32,23 @@ impl Watch {
     pub(super) fn new() -> Watch {
         Watch {
             looks: 0,
+            since: 0,
             stale: false,
         }
     }
 
     /// Looks whether they look. True: there is no need to come back to it soon.
-    pub(super) fn look(&mut self, shared: &Shared, idle: usize) -> bool {
+    pub(super) fn look(&mut self, shared: &Shared, idle: usize, now: u64) -> bool {
         self.stale = false;
         let hub = shared.seat.hub();
         if idle == shared.procs() || !hub.is_waited_for() || shared.seat.is_taken() {
             return true;
         }
         let looks = hub.looks();
-        self.stale = looks == self.looks;
-        self.looks = looks;
+        if looks != self.looks {
+            (self.looks, self.since) = (looks, now);
+        }
+        self.stale = now >= self.since + STALE_NS;
         if self.stale && idle > 0 {
             shared.wake_one();
         }

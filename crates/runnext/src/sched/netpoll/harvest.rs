@@ -7,7 +7,8 @@
 //! | a P's owner, without waiting       | its queues are empty, before it steals; and every [`LOOK_EVERY`]th dispatch          |
 //! | the monitor                        | no P is idle and none of their owners has looked lately: it waits in the poller     |
 //!
-//! One thread at a time waits and one looks. Nobody looks while somebody waits: what is there has woken it.
+//! One thread at a time waits and one looks. Nobody looks while an M waits: what is there has woken it. While the monitor waits owners
+//! look all the same, and it leaves the poller to them as soon as it sees that.
 //!
 //! # Why the monitor, and why not always
 //! Owners that dispatch look often enough, and what they find stays on their P. A third thread that waited in the poller beside
@@ -163,7 +164,7 @@ impl Shared {
     /// The owner of `p` looks for events, without waiting. True: some goroutine came of it.
     pub(in crate::sched) fn look_for_events(&self, p: &P) -> bool {
         let hub = self.seat.hub();
-        if !hub.is_waited_for() || self.seat.is_taken() {
+        if !hub.is_waited_for() || self.seat.is_taken_by_m() {
             return false;
         }
         let found = hub.look(|events| {
