@@ -63,6 +63,54 @@ fn send(tid: i32, signo: i32) -> isize {
     unsafe { syscall!(libc::SYS_tgkill, pid(), tid, signo) }
 }
 
+/// The CPUs a thread may run on. On machines with more than 1,024 there is none to be had.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CpuSet([u64; 16]);
+
+impl CpuSet {
+    /// Those of thread `tid` of this process; 0 is the caller. Async-signal-safe.
+    ///
+    /// ```
+    /// use runnext_sys::thread::CpuSet;
+    /// let mine = CpuSet::of(0).unwrap();
+    /// let here = CpuSet::here().unwrap();
+    /// assert!(mine.contains(&here));
+    /// # let _ = here.bind(0); assert!(mine.bind(0));
+    /// ```
+    pub fn of(tid: i32) -> Option<CpuSet> {
+        let mut set = CpuSet([0; 16]);
+        let size = size_of_val(&set.0);
+        // SAFETY: the kernel writes at most as many bytes as given.
+        let len = unsafe { syscall!(libc::SYS_sched_getaffinity, tid, size, &raw mut set.0) };
+        (len > 0).then_some(set)
+    }
+
+    /// The one CPU the caller is on now. Async-signal-safe.
+    pub fn here() -> Option<CpuSet> {
+        let mut cpu = 0u32;
+        // SAFETY: the kernel writes one integer.
+        let got = unsafe { syscall!(libc::SYS_getcpu, &raw mut cpu, 0, 0) };
+        let mut set = CpuSet([0; 16]);
+        *set.0.get_mut(cpu as usize / 64)? = 1 << (cpu % 64);
+        (got == 0).then_some(set)
+    }
+
+    /// Whether all CPUs of `other` are in this set.
+    pub fn contains(&self, other: &CpuSet) -> bool {
+        self.0
+            .iter()
+            .zip(&other.0)
+            .all(|(all, some)| some & !all == 0)
+    }
+
+    /// Lets thread `tid` of this process (0 is the caller) run on these CPUs only. Async-signal-safe. False: the kernel refuses.
+    pub fn bind(&self, tid: i32) -> bool {
+        let size = size_of_val(&self.0);
+        // SAFETY: the kernel reads as many bytes as given.
+        unsafe { syscall!(libc::SYS_sched_setaffinity, tid, size, &raw const self.0) == 0 }
+    }
+}
+
 /// Tells the state of one thread of this process, again and again, cheaply.
 ///
 /// ```

@@ -57,15 +57,16 @@ use events::Watch;
 
 /// Between two looks when one of them saw something suspicious.
 const FAST_NS: u64 = 100_000;
-/// The same, if the P has dispatched something meanwhile, or its thread waits for a CPU: it may be stuck since, but most likely
-/// goes on.
-const BUSY_NS: u64 = 800_000;
 /// Between two looks while goroutines wait and all is well.
 const STEADY_NS: u64 = 1_000_000;
+/// The same while all threads compute: they will hardly all block at once.
+const CALM_NS: u64 = 2_000_000;
 /// The longest sleep while a P is in use.
 const LONG_NS: u64 = 10_000_000;
 /// Between two looks at the timers of busy Ps.
 const TIMERS_EVERY_NS: u64 = 50_000;
+/// How long it waits for a P it has just asked to give way to a timer that is due.
+const ASKED_NS: u64 = 125_000;
 /// How long everything rests before it is looked at as a deadlock.
 const DEADLOCK_AFTER_NS: u64 = 100_000_000;
 /// How often it is looked at again, each time after twice as long.
@@ -322,7 +323,10 @@ impl Keeper {
         if self.shared.idle_ps.load(Relaxed) != 0 {
             return u64::MAX;
         }
-        self.shared.next_timer_hint().max(now + TIMERS_EVERY_NS)
+        match self.shared.next_timer_hint() {
+            due if due <= now => now + ASKED_NS,
+            next => next.max(now + TIMERS_EVERY_NS),
+        }
     }
 
     /// One look at everything. Returns how to sleep, and until when.
@@ -351,7 +355,7 @@ impl Keeper {
             self.spread_work(now);
             return (SHORT, now + STEADY_NS);
         }
-        let mut pace = STEADY_NS;
+        let mut pace = CALM_NS;
         let mut light = shared.has_urgent();
         for id in 0..shared.procs() {
             if self.looks.len() <= id {
@@ -474,12 +478,15 @@ impl Keeper {
                     self.take(m, word);
                 } else {
                     let used = look.cpu.saturating_sub(last.cpu);
-                    if !same && look.tick == last.tick {
+                    // One that is on a CPU, or waits for one, is not about to be taken for blocked.
+                    let rests = last.m == m.id && used < (now - last.at) / 2;
+                    let whole = last.m == m.id && used > (now - last.at) / 4 * 3;
+                    if rests && self.asleep(m) {
                         pace = FAST_NS;
-                    } else if !same || used < (now - last.at) / 2 {
-                        pace = BUSY_NS; // it goes on, or waits for a CPU
+                    } else if whole && same {
+                        pace = CALM_NS;
                     }
-                    let computes = same && used > (now - last.at) / 4;
+                    let computes = whole || same && used > (now - last.at) / 4;
                     self.consider_asking(p, m, computes, &mut look, light);
                 }
             }

@@ -239,7 +239,7 @@ fn hand_over(shared: &Shared, m: &M, g: &G, p: &P, why: Why) -> bool {
     unsafe { shared.push_global(g.ptr()) };
     match first {
         Some(next) => owner.hand_with(p, next),
-        None => owner.hand(p),
+        None => owner.hand_here(p),
     }
     shared.wake_one(); // another P may have become idle since its search, when there was nothing to find
     true

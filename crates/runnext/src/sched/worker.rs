@@ -289,14 +289,24 @@ fn give_up_p(m: &'static M, p: &P) -> bool {
 
 /// Sleeps as an idle M until it is handed a P. False: the runtime has stopped.
 pub(super) fn sleep(m: &M) -> bool {
-    {
+    sleep_after(m, || ())
+}
+
+/// The same, after something that must be done when this M already counts as idle.
+fn sleep_after(m: &M, last: impl FnOnce()) -> bool {
+    let stopped = {
         let mut idle = m.shared().idle.lock();
-        if m.shared().stopped.load(Relaxed) {
-            return false;
+        let stopped = m.shared().stopped.load(Relaxed);
+        if !stopped {
+            idle.push_m(m);
+            let (shared, idle) = (m.shared(), idle.ms_len);
+            shared.threads.check_surplus(shared, idle);
         }
-        idle.push_m(m);
-        let (shared, idle) = (m.shared(), idle.ms_len);
-        shared.threads.check_surplus(shared, idle);
+        stopped
+    };
+    last();
+    if stopped {
+        return false;
     }
     let p = m.wait_for_p();
     if p.is_null() {
@@ -343,8 +353,8 @@ fn execute(m: &'static M, g: &'static G) -> bool {
         if let Some(owner) = g.wired_to() {
             let p = m.p();
             m.set_p(ptr::null());
-            owner.hand(p);
-            return sleep(m);
+            // Idle first: the thread it wakes may push it off its CPU at once, for as long as that one computes.
+            return sleep_after(m, || owner.hand_here(p));
         }
     }
     if !g.has_stack() {
