@@ -8,6 +8,7 @@
 
 mod args;
 mod block;
+mod http;
 mod load;
 mod lost;
 mod phases;
@@ -20,6 +21,7 @@ mod yields;
 
 pub use args::Args;
 pub use block::{Block, Gaps};
+pub use http::http_load;
 pub use load::{Costs, drive};
 pub use lost::{Load, lost, sweep};
 pub use phases::Phases;

@@ -36,6 +36,7 @@ var scenarios = map[string]func(args){
 	"connections": echo,
 	"storm":     echo,
 	"tailtcp":   tailTCP,
+	"http":      httpHello,
 }
 
 func main() {

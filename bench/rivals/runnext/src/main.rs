@@ -4,6 +4,7 @@ mod chan;
 #[cfg(feature = "select")]
 mod choice;
 mod futures;
+mod http;
 mod locks;
 mod net;
 mod sched;
@@ -38,6 +39,7 @@ fn main() {
         #[cfg(feature = "select")]
         "select4" => choice::select4(&args, &rt),
         "echo" | "connections" | "storm" | "tailtcp" | "deadlines" => net::run(&args, &rt),
+        "http" => http::http(&args, &rt),
         "timers" => timers::timers(&args, &rt),
         "idlesleep" => timers::idle_sleep(&args, &rt),
         _ => chan::run(&args, &rt),

@@ -1,6 +1,7 @@
 //! The scenarios on tokio's multi-thread runtime.
 
 mod comm;
+mod http;
 mod net;
 mod preempt;
 mod sched;
@@ -38,6 +39,7 @@ fn main() {
         "fairness" => comm::fairness(&args, &rt),
         "rwfair" => comm::rw_fairness(&args, &rt),
         "timers" => comm::timers(&args, &rt),
+        "http" => http::http(&args, &rt),
         "idlesleep" => comm::idle_sleep(&args, &rt),
         "echo" | "connections" | "storm" | "tailtcp" => net::run(&args, &rt),
         other => harness::unsupported(other),

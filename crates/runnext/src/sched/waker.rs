@@ -82,7 +82,7 @@ pub(crate) fn lent(g: &G) -> ManuallyDrop<Waker> {
 
 /// The goroutine that a waker wakes, if it is one of ours.
 #[inline]
-fn goroutine_of(waker: &Waker) -> Option<&G> {
+pub(super) fn goroutine_of(waker: &Waker) -> Option<&G> {
     // SAFETY: our table, so the data is a header, counted by the waker.
     ptr::eq(waker.vtable(), &VTABLE).then(|| unsafe { &*waker.data().cast::<G>() })
 }

@@ -16,8 +16,8 @@
 //! everybody waiting: so the monitor looks whether they look (`Hub::looks`), and only if they do not it waits itself.
 //!
 //! # Context
-//! In RT, with or without a P, or on a thread that has none. No user code: wakers of futures are woken by a goroutine of their own
-//! (`wakers`).
+//! In RT, with or without a P, or on a thread that has none. No user code: wakers that are not the runtime's own are woken by a
+//! goroutine made for it (`wakers`).
 //!
 //! Tunables: LOOK_EVERY is Go's figure for its global queue; a look costs about as much as ten switches.
 
@@ -33,7 +33,7 @@ use super::wakers::Due;
 use crate::g::G;
 use crate::p::P;
 use crate::sched::wait::{Ticket, Who};
-use crate::sched::{Shared, shared_of};
+use crate::sched::{Shared, shared_of, waker};
 
 /// How often, in dispatches, a busy P looks.
 const LOOK_EVERY: u32 = 61;
@@ -97,9 +97,15 @@ impl Harvest {
                 (Who::Goroutine(g), None) => self.wake(g, shared),
             }
         }
-        if waiters.waker.is_some() {
-            waiters.due = true;
-            self.due.add(slot);
+        let Some(waker) = &waiters.waker else { return };
+        match waker::goroutine_of(waker) {
+            // One of ours is rung right here, and stays for the next time.
+            Some(g) if g.signal().ring() => self.wake(g.ptr(), shared),
+            Some(_) => {}
+            None => {
+                waiters.due = true;
+                self.due.add(slot);
+            }
         }
     }
 

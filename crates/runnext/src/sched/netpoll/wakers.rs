@@ -193,26 +193,46 @@ impl Descriptor {
             None => &reactor()?,
         };
         self.register(hub)?;
-        // Cloned and dropped in user context, whatever becomes of it.
-        let mut waker = Some(cx.waker().clone());
-        let call = Call::brief();
-        let happened = {
-            let mut lists = self.0.lists.lock();
-            if !self.0.has_futures.swap(true, Relaxed) {
-                // SAFETY: registered, and only the last handle, which is not ours to drop here, forgets that.
-                unsafe { (*self.0.home.load(Relaxed)).begin_wait() };
+        // Cloned and dropped in user context, whatever becomes of it; and only if it is another one than last time.
+        let mut waker = None;
+        loop {
+            let call = Call::brief();
+            let stored = self.store_waker(cx.waker(), &mut waker, direction, seen);
+            drop(call);
+            match stored {
+                Some(happened) => return Ok(happened),
+                None => waker = Some(cx.waker().clone()),
             }
-            let waiters = &mut lists[direction as usize];
-            let old = self.0.side(direction).word.fetch_or(WAITING, AcqRel);
-            let happened = Side::differs(seen, old);
-            if !happened {
-                std::mem::swap(&mut waiters.waker, &mut waker);
-                waiters.due = false;
+        }
+    }
+
+    /// The part of `poll_ready` in RT. None: the waker is not the one that is there, and `clone` is needed; what it holds
+    /// afterwards is to be dropped.
+    fn store_waker(
+        &self,
+        waker: &Waker,
+        clone: &mut Option<Waker>,
+        direction: Direction,
+        seen: u32,
+    ) -> Option<bool> {
+        let mut lists = self.0.lists.lock();
+        let waiters = &mut lists[direction as usize];
+        let there = waiters.waker.as_ref().is_some_and(|w| w.will_wake(waker));
+        if !there && clone.is_none() {
+            return None;
+        }
+        if !self.0.has_futures.swap(true, Relaxed) {
+            // SAFETY: registered, and only the last handle, which is not ours to drop here, forgets that.
+            unsafe { (*self.0.home.load(Relaxed)).begin_wait() };
+        }
+        let old = self.0.side(direction).word.fetch_or(WAITING, AcqRel);
+        let happened = Side::differs(seen, old);
+        if !happened {
+            if !there {
+                std::mem::swap(&mut waiters.waker, clone);
             }
-            happened
-        };
-        drop(call);
-        drop(waker);
-        Ok(happened)
+            waiters.due = false;
+        }
+        Some(happened)
     }
 }
