@@ -94,7 +94,10 @@ impl UnixDatagram {
     /// The system's.
     pub fn recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         let std = self.std();
-        self.0.io(Direction::Read, || std.recv_from(buf))
+        self.0.io(Direction::Read, || match std.recv_from(buf) {
+            Err(e) if self.is_over(&e) => Ok((0, SocketAddr::from_pathname("")?)),
+            done => done,
+        })
     }
 
     /// Receives one datagram.
@@ -106,7 +109,15 @@ impl UnixDatagram {
     /// The system's.
     pub fn recv(&self, buf: &mut [u8]) -> io::Result<usize> {
         let std = self.std();
-        self.0.io(Direction::Read, || std.recv(buf))
+        self.0.io(Direction::Read, || match std.recv(buf) {
+            Err(e) if self.is_over(&e) => Ok(0),
+            done => done,
+        })
+    }
+
+    /// After a shutdown the kernel tells only calls that block that there is nothing to come.
+    fn is_over(&self, e: &io::Error) -> bool {
+        e.kind() == io::ErrorKind::WouldBlock && self.0.is_shut()
     }
 
     /// Sends one datagram to the socket with that name.
@@ -152,9 +163,13 @@ impl UnixDatagram {
     /// # Errors
     /// The system's.
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
-        let done = self.std().shutdown(how);
-        self.0.rouse_all();
-        done
+        self.std().shutdown(how)?;
+        if how == Shutdown::Write {
+            self.0.rouse_all();
+        } else {
+            self.0.set_shut();
+        }
+        Ok(())
     }
 
     /// The address of this end.

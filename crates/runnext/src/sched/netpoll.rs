@@ -114,6 +114,16 @@ impl Descriptor {
         self.0.nonblocking.load(Relaxed)
     }
 
+    /// Notes that nothing will be read any more, for sockets of which the kernel says so only to calls that block.
+    pub(crate) fn set_shut(&self) {
+        self.0.shut.store(true, Relaxed);
+        self.rouse_all();
+    }
+
+    pub(crate) fn is_shut(&self) -> bool {
+        self.0.shut.load(Relaxed)
+    }
+
     /// How long one call in that direction waits.
     pub(crate) fn set_timeout(&self, direction: Direction, d: Option<Duration>) {
         let ns = d.map_or(NEVER, |d| deadline(0, d));

@@ -135,6 +135,8 @@ pub(super) struct Slot {
     fd: AtomicI32,
     /// Calls do not wait.
     pub(super) nonblocking: AtomicBool,
+    /// Its reading end was shut down.
+    pub(super) shut: AtomicBool,
     /// Futures use it; written under the lock.
     pub(super) has_futures: AtomicBool,
     /// It is in a chain of slots whose wakers are due.
@@ -177,6 +179,7 @@ impl Slot {
             generation: AtomicU32::new(0),
             fd: AtomicI32::new(-1),
             nonblocking: AtomicBool::new(false),
+            shut: AtomicBool::new(false),
             has_futures: AtomicBool::new(false),
             chained: AtomicBool::new(false),
             home: AtomicPtr::new(ptr::null_mut()),
@@ -326,6 +329,7 @@ impl Slot {
             side.timeout.store(NEVER, Relaxed);
         }
         self.nonblocking.store(false, Relaxed);
+        self.shut.store(false, Relaxed);
         self.has_futures.store(false, Relaxed);
         drop(call);
         (home, wakers)
