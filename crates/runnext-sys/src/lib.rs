@@ -42,6 +42,7 @@ pub mod clock;
 pub mod cpu;
 pub mod errno;
 pub mod futex;
+pub mod inspect;
 pub mod map;
 pub mod net;
 pub mod poll;

@@ -151,6 +151,11 @@ impl Previous {
         unsafe { exchange(signo, None) }
     }
 
+    /// Whether nobody has a handler, and the signal is not ignored.
+    pub fn is_default(&self) -> bool {
+        self.action.sa_sigaction == libc::SIG_DFL
+    }
+
     /// Puts this disposition back.
     ///
     /// # Errors

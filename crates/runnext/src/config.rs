@@ -22,6 +22,14 @@ pub(crate) struct Debug {
     pub(crate) lend: bool,
     /// Seed of all scheduling dice.
     pub(crate) seed: u64,
+    /// A line about the scheduler every so many milliseconds; 0: none.
+    pub(crate) schedtrace: u64,
+    /// With every P, M and G in it.
+    pub(crate) scheddetail: bool,
+    /// Report goroutines that keep their thread for so many milliseconds; 0: none.
+    pub(crate) stalls: u64,
+    /// SIGQUIT shows all goroutines before it ends the process.
+    pub(crate) sigquit: bool,
 }
 
 impl Debug {
@@ -42,6 +50,10 @@ impl Debug {
             preempt_signal: SIGURG,
             lend: true,
             seed,
+            schedtrace: 0,
+            scheddetail: false,
+            stalls: 0,
+            sigquit: true,
         };
         let mut complaints = Vec::new();
         for item in text
@@ -68,8 +80,13 @@ impl Debug {
                 },
                 "lend" => debug.lend = number != 0,
                 "seed" => debug.seed = number,
+                "schedtrace" => debug.schedtrace = number,
+                "scheddetail" => debug.scheddetail = number != 0,
+                "stalls" => debug.stalls = number,
+                "sigquit" => debug.sigquit = number != 0,
                 _ => complaints.push(format!(
-                    "ignored '{item}': known are asyncpreemptoff, chaos, lend, mprotectguards, preemptsignal, seed"
+                    "ignored '{item}': known are asyncpreemptoff, chaos, lend, mprotectguards, preemptsignal, scheddetail, schedtrace, \
+                     seed, sigquit, stalls"
                 )),
             }
         }

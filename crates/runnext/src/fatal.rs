@@ -2,7 +2,12 @@
 
 use std::fmt::{self, Write};
 
+use std::sync::OnceLock;
+
 use runnext_sys::signal;
+
+/// What else is to be said before the end; set by the first runtime.
+pub(crate) static LAST_WORDS: OnceLock<fn()> = OnceLock::new();
 
 /// A line buffer for places where nothing may be allocated: signal handlers, fatal errors.
 pub(crate) struct Line {
@@ -35,11 +40,14 @@ impl Write for Line {
     }
 }
 
-/// Prints `what` and aborts. Never blocks, never allocates.
+/// Prints `what` and all goroutines, and aborts. Never allocates, and waits for the second for three seconds at most.
 #[cold]
 pub(crate) fn fatal(what: fmt::Arguments<'_>) -> ! {
     let mut line = Line::new();
     let _ = writeln!(line, "runnext: fatal error: {what}");
     line.print();
+    if let Some(say) = LAST_WORDS.get() {
+        say();
+    }
     std::process::abort()
 }

@@ -53,6 +53,7 @@ extern crate self as runnext;
 pub mod chan;
 mod config;
 pub mod context;
+pub mod dump;
 mod fatal;
 pub mod fs;
 #[cfg(feature = "async")]

@@ -11,15 +11,18 @@ use std::time::Duration;
 use runnext_sys::{clock, cpu};
 
 use crate::config::{self, Debug};
+use crate::dump;
+use crate::fatal;
 use crate::g::WaitReason;
 use crate::goroutine::{JoinHandle, go_on, wait_for};
 use crate::group::CpuLimit;
 use crate::m;
 use crate::overflow;
+use crate::sched::blocking::blocking;
 use crate::sched::groups::Limit;
-use crate::sched::preempt;
 use crate::sched::spawn::{self, Options};
 use crate::sched::{Config, MAX_PROCS, Shared, start_threads};
+use crate::sched::{preempt, report};
 use crate::stack;
 use crate::stats::{self, SchedStats};
 
@@ -151,6 +154,17 @@ impl Runtime {
         stats::of(&self.shared)
     }
 
+    /// All goroutines, as [`dump::text`](crate::dump::text) shows them. From any thread.
+    ///
+    /// # Blocks
+    /// The caller, while it gathers; nobody else.
+    pub fn dump(&self) -> String {
+        let mut text = Vec::new();
+        // Writing to memory does not fail.
+        let _ = blocking(|| dump::write_all(&self.shared, &mut text));
+        String::from_utf8_lossy(&text).into_owned()
+    }
+
     /// Waits up to `grace` for all goroutines to end, then stops the scheduler. Goroutines that have not ended are abandoned:
     /// they never run again, and are not unwound, so what they own is leaked. Futures that are waiting are dropped, on the
     /// calling thread.
@@ -191,6 +205,8 @@ fn stop(shared: Arc<Shared>, grace: Duration) -> Shutdown {
     } else {
         shared.drain(deadline).min(alive)
     };
+    dump::retire(&shared);
+    shared.reporter.stop();
     shared.stop();
     shared.groups.close(&shared);
     shared.drop_futures();
@@ -281,18 +297,28 @@ impl Builder {
     /// `InvalidInput` for settings out of range, with the range; the system's error if a thread or mapping cannot be
     /// had.
     pub unsafe fn build(self) -> io::Result<Runtime> {
-        let (config, signal) = self.config()?;
+        let debug = Debug::from_env();
+        let (signal, sigquit) = (debug.preempt_signal, debug.sigquit);
+        let reports = report::Reports {
+            schedtrace: Duration::from_millis(debug.schedtrace),
+            detail: debug.scheddetail,
+            stalls: Duration::from_millis(debug.stalls),
+        };
+        let config = self.config(debug)?;
         report_panics();
         overflow::install()?;
         preempt::install(signal)?;
         clock::init();
         let shared = Arc::new(Shared::new(config)?);
         start_threads(&shared)?;
+        report::start(&shared, reports)?;
+        let _ = fatal::LAST_WORDS.set(dump::on_fatal);
+        dump::set_sigquit(sigquit);
+        dump::enlist(&shared);
         Ok(Runtime { shared })
     }
 
-    fn config(self) -> io::Result<(Config, i32)> {
-        let debug = Debug::from_env();
+    fn config(self, debug: Debug) -> io::Result<Config> {
         let chosen = self
             .procs
             .or_else(|| config::number("RUNNEXT_PROCS", 1, MAX_PROCS));
@@ -343,7 +369,7 @@ impl Builder {
             cpu_limit,
             lend: debug.lend,
         };
-        Ok((config, debug.preempt_signal))
+        Ok(config)
     }
 }
 

@@ -87,6 +87,12 @@ impl Stack {
     }
 }
 
+/// The slot of what may be a stack, read as a word from one that somebody else owns.
+pub(crate) fn slot_of(word: usize) -> Option<(usize, usize)> {
+    let stack = Stack(NonZeroUsize::new(word).filter(|w| w.get() > 15)?);
+    Some((stack.slot_start(), stack.slot_end()))
+}
+
 // SAFETY: the slot lies in a live chunk, has its guard at the low end and more than a page between guard
 // and base (checked by `class_for`'s lower bound); base is 128-byte aligned.
 unsafe impl corosensei::stack::Stack for Stack {

@@ -121,7 +121,7 @@ fn a_lock_taken_twice() {
 
 #[test]
 fn on_a_locked_thread() {
-    assert_deadlock("locked", "[chan receive]:");
+    assert_deadlock("locked", "[chan receive, locked to thread]:");
 }
 
 #[test]

@@ -14,7 +14,7 @@ const LAYERS: &[&[&str]] = &[
     &["config", "fatal", "lock"],
     &["g", "stack", "instant"],
     // Ms and Ps are the scheduler's nouns, `sched` its verbs.
-    &["m", "p", "sched", "observe", "stats"],
+    &["m", "p", "sched", "observe", "stats", "dump"],
     &["local", "overflow"],
     &["goroutine", "group"],
     &["scope"],

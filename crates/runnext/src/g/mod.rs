@@ -27,6 +27,7 @@
 
 mod grouped;
 mod locks;
+mod peek;
 mod reason;
 pub(crate) mod slab;
 
@@ -48,6 +49,7 @@ use runnext_sys::cpu;
 use crate::fatal::fatal;
 use crate::stack::Stack;
 
+pub(crate) use peek::Peek;
 pub(crate) use reason::WaitReason;
 
 /// How much of a stack's top is fetched ahead: entry, closure, and the frames of a parking call.
@@ -157,11 +159,11 @@ pub(crate) struct Cold {
     life: AtomicU64,
     /// Who waits for DONE (a `sched::wait::Waiter`), valid once WAITER is set.
     joiner: AtomicUsize,
-    id: Cell<u64>,
+    id: AtomicU64,
     vtable: Cell<&'static Vtable>,
-    site: Cell<&'static Location<'static>>,
+    site: AtomicPtr<Location<'static>>,
     ext: AtomicPtr<Ext>,
-    reason: Cell<WaitReason>,
+    reason: AtomicU8,
     /// log2 class of the stack it starts on (`stack::Class`), or [`NO_STACK`]; and [`TAKEN`], set by the joiner.
     stack_class: Cell<u8>,
     /// What wakers of a future ring that it polls: as a goroutine without a stack, or in `block_on`.
@@ -236,11 +238,12 @@ impl G {
     #[inline]
     pub(crate) unsafe fn begin(&self, birth: Birth) {
         let cold = self.cold();
-        cold.id.set(birth.id);
+        cold.id.store(birth.id, Relaxed);
         cold.vtable.set(birth.vtable);
-        cold.site.set(birth.site);
+        cold.site
+            .store(ptr::from_ref(birth.site).cast_mut(), Relaxed);
         cold.ext.store(birth.ext, Relaxed);
-        cold.reason.set(WaitReason::None);
+        cold.reason.store(WaitReason::None as u8, Relaxed);
         cold.stack_class.set(birth.stack_class);
         cold.signal.reset();
         cold.weight.store(WEIGHT_FRESH, Relaxed);
@@ -260,12 +263,13 @@ impl G {
 
     #[inline]
     pub(crate) fn id(&self) -> u64 {
-        self.cold().id.get()
+        self.cold().id.load(Relaxed)
     }
 
     #[inline]
     pub(crate) fn site(&self) -> &'static Location<'static> {
-        self.cold().site.get()
+        // SAFETY: from a reference, at its birth.
+        unsafe { &*self.cold().site.load(Relaxed) }
     }
 
     pub(crate) fn name(&self) -> Option<&str> {
@@ -278,13 +282,13 @@ impl G {
     }
 
     pub(crate) fn reason(&self) -> WaitReason {
-        self.cold().reason.get()
+        WaitReason::from_bits(self.cold().reason.load(Relaxed).into()).unwrap_or(WaitReason::None)
     }
 
     /// It is about to wait for this, as of `now`.
     #[inline]
     pub(crate) fn set_reason(&self, reason: WaitReason, now: u64) {
-        self.cold().reason.set(reason);
+        self.cold().reason.store(reason as u8, Relaxed);
         self.link
             .store(ptr::without_provenance_mut(now as usize), Relaxed);
     }
@@ -416,12 +420,6 @@ impl G {
         };
         self.unwire();
         Some((mark, (word >> MARKS.count_ones()) as u64))
-    }
-
-    /// When it began to wait, if it does.
-    #[allow(dead_code)]
-    pub(crate) fn waiting_since(&self) -> u64 {
-        self.link.load(Relaxed).addr() as u64
     }
 
     #[inline]

@@ -49,7 +49,6 @@ impl WaitReason {
     }
 
     /// The reason with this number, as a trace has it.
-    #[allow(dead_code)]
     pub(crate) fn from_bits(bits: u32) -> Option<WaitReason> {
         const ALL: &[WaitReason] = &[
             WaitReason::None,

@@ -14,9 +14,10 @@
 //! Never calls the allocator: extents come from `mmap`. `alloc` and `free` take the slab's lock; the
 //! usual path goes through a P's own list of free headers and comes here once per [`BATCH`].
 
-use std::cell::{Cell, UnsafeCell};
+use std::cell::UnsafeCell;
 use std::mem;
 use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicUsize, Ordering::*};
 
 use runnext_core::list::List;
 use runnext_sys::map::Region;
@@ -46,7 +47,7 @@ struct Head {
     next: *mut Head,
     region: UnsafeCell<Option<Region>>,
     /// Headers handed out so far; the rest has never been touched.
-    used: Cell<usize>,
+    used: AtomicUsize,
 }
 
 const _: () = assert!(size_of::<Head>() <= HEAD_SIZE);
@@ -156,7 +157,7 @@ impl Slab {
         while !extent.is_null() {
             // SAFETY: extents are only ever added in front, and live as long as the slab.
             let head = unsafe { &*extent };
-            for i in 0..head.used.get() {
+            for i in 0..head.used.load(Acquire) {
                 // SAFETY: `i < used`, so the header is initialised.
                 f(unsafe { &*extent.cast::<u8>().add(HEAD_SIZE).cast::<G>().add(i) });
             }
@@ -169,13 +170,13 @@ impl Inner {
     /// The next header that has never been used.
     fn carve(&mut self, owner: *const ()) -> std::io::Result<NonNull<G>> {
         // SAFETY: under the lock, and extents live as long as the slab.
-        if self.extents.is_null() || unsafe { (*self.extents).used.get() } == PER_EXTENT {
+        if self.extents.is_null() || unsafe { (*self.extents).used.load(Relaxed) } == PER_EXTENT {
             self.extents = Head::map(owner, self.extents)?;
         }
         // SAFETY: as above; not null now.
         let head = unsafe { &*self.extents };
-        let i = head.used.get();
-        head.used.set(i + 1);
+        let i = head.used.load(Acquire);
+        head.used.store(i + 1, Release);
         self.carved += 1;
         // SAFETY: `i < PER_EXTENT`: inside the extent. Fresh memory is zero, which is a valid G: IDLE, null
         // links, an uninitialised coroutine, no yielder, not wired.
@@ -196,7 +197,7 @@ impl Head {
                 owner,
                 next,
                 region: UnsafeCell::new(Some(region)),
-                used: Cell::new(0),
+                used: AtomicUsize::new(0),
             })
         };
         Ok(head)

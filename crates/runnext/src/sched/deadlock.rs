@@ -23,11 +23,9 @@ use std::ptr;
 use std::sync::atomic::{AtomicIsize, Ordering::*, fence};
 use std::sync::{Mutex, MutexGuard};
 
-use runnext_core::park;
-
 use super::Shared;
+use crate::dump;
 use crate::fatal::Line;
-use crate::g::G;
 
 /// Plain threads that wait for a wake-up nobody has sent.
 pub(super) static BLOCKED: AtomicIsize = AtomicIsize::new(0);
@@ -94,18 +92,16 @@ pub(super) fn check(shared: &Shared, own_threads: usize) {
         "\nrunnext: fatal error: all goroutines are asleep - deadlock!"
     );
     line.print();
-    let mut shown = 0;
-    shared.slab.for_each(|g| {
-        if g.state.get() == park::WAITING && shown < SHOWN {
-            shown += 1;
-            describe(g);
+    // A thread of its own, for its stack. Nobody holds the allocator's lock for ever: nobody runs.
+    std::thread::scope(|s| {
+        let shown = std::thread::Builder::new().spawn_scoped(s, || dump::write_some(shared, SHOWN));
+        let shown = shown.ok().and_then(|t| t.join().ok()).unwrap_or(0);
+        if alive > shown {
+            let mut line = Line::new();
+            let _ = writeln!(line, "... and {} more", alive - shown);
+            line.print();
         }
     });
-    if alive > shown {
-        let mut line = Line::new();
-        let _ = writeln!(line, "... and {} more", alive - shown);
-        line.print();
-    }
     std::process::exit(2);
 }
 
@@ -123,22 +119,4 @@ fn is_certain(shared: &Shared, own_threads: usize) -> bool {
 
 fn threads_of_process() -> Option<usize> {
     Some(std::fs::read_dir("/proc/self/task").ok()?.count())
-}
-
-/// One goroutine, as Go shows it: number, what it waits for, name, origin.
-fn describe(g: &G) {
-    let mut line = Line::new();
-    let _ = write!(line, "goroutine {} [{}]:", g.id(), g.reason().text());
-    if let Some(name) = g.name() {
-        let _ = write!(line, " '{name}'");
-    }
-    let site = g.site();
-    let _ = writeln!(
-        line,
-        "\n\tspawned at {}:{}:{}",
-        site.file(),
-        site.line(),
-        site.column()
-    );
-    line.print();
 }

@@ -37,6 +37,7 @@ mod idle;
 mod monitor;
 pub(crate) mod netpoll;
 pub(crate) mod preempt;
+pub(crate) mod report;
 mod seat;
 pub(crate) mod spawn;
 mod threads;
@@ -96,7 +97,6 @@ pub(crate) struct Config {
 
 /// The scheduler's population at a moment.
 #[derive(Clone, Copy, Debug)]
-#[allow(dead_code)]
 pub(crate) struct Census {
     pub(crate) procs: usize,
     /// Ps that are not idle.
@@ -122,6 +122,7 @@ pub(crate) struct Shared {
     monitor: Monitor,
     pub(crate) threads: Threads,
     pub(crate) observe: Observe,
+    pub(crate) reporter: report::Reporter,
 
     procs: AtomicUsize,
     /// The number of Ps is the system's, not the program's.
@@ -165,6 +166,7 @@ impl Shared {
             monitor: Monitor::new(Arc::clone(seat.hub())),
             threads: Threads::new(config.max_threads),
             observe: Observe::new(),
+            reporter: report::Reporter::default(),
             procs: AtomicUsize::new(0),
             follows_system: AtomicBool::new(config.follows_system),
             allp: (0..MAX_PROCS)

@@ -28,6 +28,7 @@ use runnext_sys::{clock, futex, signal};
 
 use super::call::{Call, forget_ask};
 use super::{Shared, preempt, worker};
+use crate::dump;
 use crate::m::{self, M};
 
 /// Between rounds of housekeeping while there is something to return.
@@ -47,6 +48,7 @@ pub(crate) struct Threads {
     word: AtomicU32,
     wants_m: AtomicBool,
     wants_spare: AtomicBool,
+    wants_dump: AtomicBool,
     /// It knows that there are too many, and comes back to it.
     surplus: AtomicBool,
     /// By number; null where there is none.
@@ -63,6 +65,7 @@ impl Threads {
             word: AtomicU32::new(0),
             wants_m: AtomicBool::new(false),
             wants_spare: AtomicBool::new(false),
+            wants_dump: AtomicBool::new(false),
             surplus: AtomicBool::new(false),
             ms: (0..max_threads)
                 .map(|_| AtomicPtr::new(ptr::null_mut()))
@@ -78,6 +81,12 @@ impl Threads {
         if !self.wants_m.swap(true, AcqRel) {
             self.poke();
         }
+    }
+
+    /// Somebody wants a dump of all goroutines. A signal handler may.
+    pub(crate) fn want_dump(&self) {
+        self.wants_dump.store(true, Release);
+        self.poke();
     }
 
     /// Preemption needs an M in reserve while any P is at work.
@@ -116,6 +125,16 @@ impl Threads {
             unsafe { slot.load(Acquire).as_ref() }
         });
         ms.all(|m| m.state() == m::NOP && m.g().is_none_or(|g| g.state.get() == park::WAITING))
+    }
+
+    /// Shows every M. While it looks no M may be freed (`Observe::while_looking`).
+    pub(crate) fn for_each(&self, mut f: impl FnMut(&M)) {
+        for slot in &self.ms {
+            // SAFETY: not freed meanwhile.
+            if let Some(m) = unsafe { slot.load(Acquire).as_ref() } {
+                f(m);
+            }
+        }
     }
 
     /// How many there are.
@@ -209,6 +228,9 @@ impl Maker {
             }
             let now = clock::now_ns();
             let retry = self.make_wanted(now);
+            if shared.threads.wants_dump.swap(false, AcqRel) {
+                dump::serve(&shared);
+            }
             let housekeeping = self.keep_house(now);
             futex::wait_until(word, seen, housekeeping.min(retry));
         }
@@ -289,6 +311,7 @@ impl Maker {
             let m = all.ms[ended.id as usize].swap(ptr::null_mut(), AcqRel);
             // No P names it any more, but a look of the monitor may have begun while one did.
             self.shared.monitor.let_look_end();
+            self.shared.observe.let_look_end();
             // SAFETY: its thread has ended; only this thread frees Ms.
             let m = unsafe { Box::from_raw(m) };
             forget_ask(&m); // or every checkpoint of the process would look for it for ever

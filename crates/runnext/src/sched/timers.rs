@@ -199,6 +199,11 @@ impl Timers {
         self.next.load(Relaxed)
     }
 
+    /// How many there are, dead ones included.
+    pub(super) fn count(&self) -> usize {
+        self.len.load(Relaxed)
+    }
+
     /// Whether some deadline has come. Reads the clock only if there are any.
     pub(super) fn is_due(&self) -> bool {
         self.next() != NEVER && self.next() <= clock::now_ns()

@@ -128,6 +128,22 @@ impl Groups {
         self.used.load(Relaxed)
     }
 
+    /// The groups that are in use here, by lane. None if somebody is just changing them: a dump waits for nobody.
+    pub(crate) fn records(&self) -> Vec<(u32, Arc<Record>)> {
+        let Ok(registry) = self.registry.try_lock() else {
+            return Vec::new();
+        };
+        let all = registry.records.iter().enumerate();
+        all.filter_map(|(at, record)| Some((at as u32, record.upgrade()?)))
+            .collect()
+    }
+
+    /// Their names.
+    pub(crate) fn names(&self) -> Vec<(u32, Arc<str>)> {
+        let named = |(lane, record): (u32, Arc<Record>)| (lane, Arc::from(record.name()));
+        self.records().into_iter().map(named).collect()
+    }
+
     fn registry(&self) -> MutexGuard<'_, Registry> {
         self.registry.lock().unwrap_or_else(|e| e.into_inner())
     }

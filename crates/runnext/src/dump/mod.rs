@@ -1,0 +1,307 @@
+//! All goroutines: what each does, since when, and where it stands.
+//!
+//! # Why this shape
+//! A dump is wanted most when something is wrong. So it stops nobody and waits for nobody: headers are read as they are, stacks are
+//! copied by the kernel, and names are looked up once for all who stand at the same place. Goroutines go on meanwhile; one that
+//! changes while it is looked at is shown as it was before or after, and one that is too fast may be missed.
+//!
+//! # Form
+//! Go's, so that its tools and readers' eyes know it:
+//!
+//! ```text
+//! goroutine 7 [chan receive, 2 minutes]: 'worker' (group web)
+//! runnext::chan::Receiver<T>::recv
+//!     src/chan/ends.rs:120
+//! my_program::worker
+//!     src/main.rs:31
+//!     spawned at src/main.rs:12:5
+//! ```
+//!
+//! Call stacks are those of goroutines that wait or are queued, and of those whose thread sleeps in the kernel; they need the
+//! feature `backtrace`, which is on by default.
+//!
+//! # Example
+//! ```
+//! #[runnext::main]
+//! fn main() {
+//!     let (tx, rx) = runnext::chan::bounded::<()>(0);
+//!     let waiter = runnext::go(move || rx.recv());
+//!     runnext::time::sleep(std::time::Duration::from_millis(10));
+//!     let dump = runnext::dump::text();
+//!     assert!(dump.contains("[chan receive]:"), "{dump}");
+//!     drop(tx);
+//!     waiter.join().unwrap().unwrap_err();
+//! }
+//! ```
+
+#[cfg(not(feature = "backtrace"))]
+mod none;
+mod signal;
+#[cfg(feature = "backtrace")]
+mod symbols;
+#[cfg(feature = "backtrace")]
+mod unwind;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::*;
+use std::time::Duration;
+
+use runnext_core::park;
+use runnext_sys::{clock, inspect};
+
+#[cfg(not(feature = "backtrace"))]
+use none::{Symbols, Unwinder};
+#[cfg(feature = "backtrace")]
+use symbols::Symbols;
+#[cfg(feature = "backtrace")]
+use unwind::Unwinder;
+
+use crate::g::{G, Peek};
+use crate::m::{self, M};
+use crate::sched::Shared;
+use crate::sched::blocking::blocking;
+use crate::sched::call::Call;
+
+pub(crate) use signal::{enlist, on_fatal, retire, serve, set_sigquit};
+
+/// Threads whose kernel state is asked for in one dump.
+const THREADS_ASKED: usize = 256;
+
+/// One goroutine, as it was seen.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Entry {
+    /// Its number.
+    pub id: u64,
+    /// Its name, if it has one.
+    pub name: Option<String>,
+    /// What it does: `running`, `runnable`, `preempted`, `syscall`, or what it waits for, in Go's words.
+    pub state: &'static str,
+    /// For how long it has waited, to within some 10 ms.
+    pub waiting: Option<Duration>,
+    /// It can only go on on the thread it has.
+    pub locked: bool,
+    /// The group it belongs to.
+    pub group: Option<String>,
+    /// Where it was spawned.
+    pub spawned_at: &'static std::panic::Location<'static>,
+    /// Where it stands, innermost first; empty if that is not known.
+    pub stack: Arc<[Frame]>,
+}
+
+/// One function in a call stack.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Frame {
+    /// Its name, or its address.
+    pub function: String,
+    /// Where it stands, if the program has debug information.
+    pub file: Option<String>,
+    /// The line there.
+    pub line: Option<u32>,
+}
+
+impl fmt::Display for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "goroutine {} [{}", self.id, self.state)?;
+        match self.waiting.map_or(0, |d| d.as_secs() / 60) {
+            0 => {}
+            1 => write!(f, ", 1 minutes")?, // as Go has it
+            n => write!(f, ", {n} minutes")?,
+        }
+        if self.locked {
+            write!(f, ", locked to thread")?;
+        }
+        write!(f, "]:")?;
+        if let Some(name) = &self.name {
+            write!(f, " '{name}'")?;
+        }
+        if let Some(group) = &self.group {
+            write!(f, " (group {group})")?;
+        }
+        writeln!(f)?;
+        for frame in self.stack.iter() {
+            writeln!(f, "{}", frame.function)?;
+            if let Some(file) = &frame.file {
+                writeln!(f, "\t{file}:{}", frame.line.unwrap_or(0))?;
+            }
+        }
+        let site = self.spawned_at;
+        writeln!(
+            f,
+            "\tspawned at {}:{}:{}",
+            site.file(),
+            site.line(),
+            site.column()
+        )
+    }
+}
+
+/// All goroutines of the current runtime, as text.
+///
+/// # Blocks
+/// The goroutine, for as long as it takes: milliseconds for a thousand goroutines, a second for a hundred thousand. Others go on.
+///
+/// # Panics
+/// Outside a runtime. [`Runtime::dump`](crate::Runtime::dump) works anywhere.
+pub fn text() -> String {
+    let mut text = Vec::new();
+    // Writing to memory does not fail.
+    let _ = write_to(&mut text);
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+/// As [`text`], written bit by bit.
+///
+/// # Blocks
+/// As [`text`].
+///
+/// # Errors
+/// Those of the writer.
+///
+/// # Panics
+/// As [`text`].
+pub fn write_to(out: &mut impl Write) -> io::Result<()> {
+    let shared = current("write_to");
+    blocking(|| write_all(shared, out))
+}
+
+/// Calls `f` with every goroutine of the current runtime.
+///
+/// # Blocks
+/// As [`text`].
+///
+/// # Panics
+/// As [`text`].
+pub fn for_each(f: impl FnMut(Entry)) {
+    let shared = current("for_each");
+    blocking(|| gather(shared, f));
+}
+
+fn current(what: &str) -> &'static Shared {
+    match m::current() {
+        Some(m) => m.shared_static(),
+        None => panic!(
+            "runnext::dump::{what} called outside a runtime: call it from a goroutine, or use Runtime::dump of a \
+             Runtime you have built"
+        ),
+    }
+}
+
+/// All goroutines of a runtime, as text. In user context, or by a plain thread.
+pub(crate) fn write_all(shared: &Shared, out: &mut impl Write) -> io::Result<()> {
+    let mut result = Ok(());
+    gather(shared, |entry| {
+        if result.is_ok() {
+            result = writeln!(out, "{entry}");
+        }
+    });
+    result
+}
+
+/// Writes up to `most` goroutines to stderr; returns how many.
+pub(crate) fn write_some(shared: &Shared, most: usize) -> usize {
+    let mut shown = 0;
+    gather(shared, |entry| {
+        if shown < most {
+            shown += 1;
+            let _ = write!(signal::Stderr, "{entry}");
+        }
+    });
+    shown
+}
+
+/// What an M was seen doing.
+struct Seen {
+    g: *const G,
+    state: u64,
+    in_handler: bool,
+    tid: i32,
+}
+
+/// Looks at the Ms, briefly: who frees one waits meanwhile.
+fn look_at_ms(shared: &Shared) -> HashMap<*const G, Seen> {
+    let mut seen = Vec::with_capacity(shared.threads.count() + 16);
+    {
+        let _call = Call::brief(); // under a lock of the runtime's
+        shared.observe.while_looking(|| {
+            shared.threads.for_each(|m: &M| {
+                if seen.len() < seen.capacity()
+                    && let Some(g) = m.g()
+                {
+                    seen.push(Seen {
+                        g,
+                        state: m.state(),
+                        in_handler: m.in_handler.load(Relaxed),
+                        tid: m.tid.load(Relaxed),
+                    });
+                }
+            });
+        });
+    }
+    seen.into_iter().map(|s| (s.g, s)).collect()
+}
+
+/// Calls `f` with every goroutine. Allocates.
+pub(crate) fn gather(shared: &Shared, mut f: impl FnMut(Entry)) {
+    let ms = look_at_ms(shared);
+    let groups: HashMap<u32, Arc<str>> = shared.groups.names().into_iter().collect();
+    let now = clock::now_ns();
+    let (mut unwinder, mut symbols) = (Unwinder::new(), Symbols::default());
+    let mut pcs = Vec::new();
+    let mut asked = 0;
+    shared.slab.for_each(|g| {
+        let Some(peek) = g.peek() else { return };
+        let on = ms.get(&std::ptr::from_ref(g));
+        pcs.clear();
+        if let Some(unwinder) = &mut unwinder {
+            match (peek.suspended, on) {
+                (Some((sp, end)), _) => unwinder.suspended(sp, end, &mut pcs),
+                (None, Some(m)) if asked < THREADS_ASKED && !m.in_handler => {
+                    asked += 1;
+                    if let Some((sp, pc)) = inspect::where_in_kernel(m.tid) {
+                        unwinder.asleep(sp, pc, usize::MAX, &mut pcs);
+                    }
+                }
+                _ => {}
+            }
+        }
+        let stack = if pcs.is_empty() {
+            Arc::new([])
+        } else {
+            symbols.stack(&pcs)
+        };
+        f(describe(peek, on, &groups, now, stack));
+    });
+}
+
+fn describe(
+    peek: Peek,
+    on: Option<&Seen>,
+    groups: &HashMap<u32, Arc<str>>,
+    now: u64,
+    stack: Arc<[Frame]>,
+) -> Entry {
+    let waits = peek.state == park::WAITING;
+    let state = match (peek.state, on) {
+        (park::WAITING, _) => peek.reason.text(),
+        (park::RUNNABLE, Some(m)) if m.in_handler => "preempted",
+        (park::RUNNABLE, _) => "runnable",
+        (_, Some(m)) if matches!(m.state, m::BLK | m::OUT | m::ROBBED) => "syscall",
+        _ => "running",
+    };
+    let waiting = waits.then(|| Duration::from_nanos(now.saturating_sub(peek.since)));
+    Entry {
+        id: peek.id,
+        name: peek.name,
+        state,
+        waiting,
+        locked: peek.wired && state != "preempted",
+        group: groups.get(&peek.lane).map(|name| name.to_string()),
+        spawned_at: peek.site,
+        stack,
+    }
+}

@@ -1,0 +1,360 @@
+//! Reports on stderr at intervals: `RUNNEXT_DEBUG=schedtrace=ms,scheddetail=1` and `stalls=ms`.
+//!
+//! # Why a thread of its own
+//! Writing to stderr may block for as long as its reader likes, and gathering allocates. Nobody the scheduler waits for may do
+//! either, so a thread does that nobody waits for; it exists only if somebody asked for reports.
+//!
+//! # The trace
+//! Go's, letter by letter, so that what reads one reads the other. What has no counterpart here is zero or false: nothing collects
+//! garbage, and nothing stops the world.
+//!
+//! # Stalls
+//! A thread with a goroutine on it that makes no runtime call from one look to the next is computing or asleep. Once that has lasted
+//! for the given time it is reported, with the goroutine's origin, and again each time it has lasted twice as long.
+//! Goroutines that compute are preempted when others wait: then they are not on a P, and their thread sleeps in the handler, which
+//! is no stall.
+
+use std::fmt::Write as _;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use runnext_core::park;
+use runnext_sys::signal::raw_write;
+use runnext_sys::{clock, futex};
+
+use super::call::Call;
+use super::{Census, Shared};
+use crate::g::Peek;
+use crate::m::{self, M};
+
+/// How often stalls are looked for: this part of the threshold.
+const LOOKS_PER_STALL: u32 = 4;
+
+/// What is to be reported. Zero: not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Reports {
+    pub(crate) schedtrace: Duration,
+    pub(crate) detail: bool,
+    pub(crate) stalls: Duration,
+}
+
+/// The thread, if there is one.
+#[derive(Default)]
+pub(crate) struct Reporter {
+    word: AtomicU32,
+    on: AtomicBool,
+    /// Stalls reported.
+    pub(crate) stalls: AtomicU64,
+    handle: std::sync::Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Reporter {
+    /// How many threads it has.
+    pub(super) fn threads(&self) -> usize {
+        usize::from(self.on.load(Relaxed))
+    }
+
+    pub(crate) fn stop(&self) {
+        self.word.fetch_add(1, Release);
+        futex::wake_all(&self.word);
+        let handle = self.handle.lock().unwrap_or_else(|e| e.into_inner()).take();
+        if let Some(handle) = handle {
+            // It does not panic; if it did, it has ended.
+            let _ = handle.join();
+        }
+    }
+}
+
+/// Starts it, if anything is to be reported.
+pub(crate) fn start(shared: &Arc<Shared>, reports: Reports) -> io::Result<()> {
+    if reports.schedtrace.is_zero() && reports.stalls.is_zero() {
+        return Ok(());
+    }
+    let work = Work {
+        shared: Arc::clone(shared),
+        reports,
+        began: clock::now_ns(),
+        looks: Vec::new(),
+    };
+    let handle = thread::Builder::new()
+        .name("runnext-report".into())
+        .spawn(move || work.run())?;
+    shared.reporter.on.store(true, Relaxed);
+    *shared
+        .reporter
+        .handle
+        .lock()
+        .unwrap_or_else(|e| e.into_inner()) = Some(handle);
+    Ok(())
+}
+
+/// What was seen of an M.
+#[derive(Clone, Copy, Default)]
+struct Look {
+    word: u64,
+    since: u64,
+    /// Report it when it has lasted this long.
+    next: u64,
+}
+
+struct Work {
+    shared: Arc<Shared>,
+    reports: Reports,
+    began: u64,
+    /// By M.
+    looks: Vec<Look>,
+}
+
+/// What the trace shows of an M.
+struct MLine {
+    id: u32,
+    p: Option<usize>,
+    g: Option<u64>,
+    state: u64,
+    locked: bool,
+}
+
+impl Work {
+    fn run(mut self) {
+        let shared = Arc::clone(&self.shared);
+        let trace = self.reports.schedtrace.as_nanos() as u64;
+        let stall = (self.reports.stalls / LOOKS_PER_STALL).as_nanos() as u64;
+        let (mut next_trace, mut next_look) = (self.began, self.began + stall);
+        loop {
+            let seen = shared.reporter.word.load(Acquire);
+            if seen != 0 || shared.stopped.load(SeqCst) {
+                return;
+            }
+            let now = clock::now_ns();
+            if trace > 0 && now >= next_trace {
+                next_trace = now + trace;
+                print(&self.trace(now));
+            }
+            if stall > 0 && now >= next_look {
+                next_look = now + stall;
+                print(&self.stalls(now));
+            }
+            let until = match (trace, stall) {
+                (_, 0) => next_trace,
+                (0, _) => next_look,
+                _ => next_trace.min(next_look),
+            };
+            futex::wait_until(&shared.reporter.word, seen, until);
+        }
+    }
+
+    fn trace(&self, now: u64) -> String {
+        let Census {
+            procs,
+            busy,
+            spinning,
+            need_spinning,
+            threads,
+            idle_threads,
+            global,
+            ..
+        } = self.shared.census();
+        let mut text = format!(
+            "SCHED {}ms: gomaxprocs={procs} idleprocs={} threads={} spinningthreads={spinning} \
+             needspinning={} idlethreads={idle_threads} runqueue={global}",
+            (now - self.began) / 1_000_000,
+            procs - busy,
+            threads + 2, // the monitor and the maker of threads
+            u32::from(need_spinning),
+        );
+        if self.reports.detail {
+            self.detail(&mut text);
+            return text;
+        }
+        let ps = || self.shared.all_ps().take(procs);
+        text.push_str(" [");
+        for p in ps() {
+            let _ = write!(text, " {}", p.runq.len());
+        }
+        text.push_str(" ] schedticks=[");
+        for p in ps() {
+            let _ = write!(text, " {}", p.stats.dispatched.load(Relaxed));
+        }
+        text.push_str(" ]\n");
+        text
+    }
+
+    fn detail(&self, text: &mut String) {
+        let shared = &self.shared;
+        let asleep = shared.idle_ps.load(Relaxed) == shared.procs();
+        let _ = writeln!(
+            text,
+            " gcwaiting=false nmidlelocked=0 stopwait=0 sysmonwait={asleep}"
+        );
+        let ms = self.ms();
+        for p in shared.all_ps().take(shared.procs()) {
+            let m = ms.iter().find(|m| m.p == Some(p.id));
+            let status = match m {
+                _ if p.idle.load(Relaxed) => 0,
+                Some(m) if m.state == m::BLK => 2,
+                _ => 1,
+            };
+            let _ = writeln!(
+                text,
+                "  P{}: status={status} schedtick={} syscalltick={} m={} runqsize={} gfreecnt=0 timerslen={}",
+                p.id,
+                p.stats.dispatched.load(Relaxed),
+                p.stats.sections.load(Relaxed),
+                or_nil(m.map(|m| m.id.into())),
+                p.runq.len(),
+                p.timers.count(),
+            );
+        }
+        for m in &ms {
+            let _ = writeln!(
+                text,
+                "  M{}: p={} curg={} mallocing=0 throwing=0 preemptoff= locks=0 dying=0 spinning={} blocked={} lockedg={}",
+                m.id,
+                or_nil(m.p.map(|p| p as u64)),
+                or_nil(m.g),
+                m.p.is_some() && m.g.is_none(),
+                m.state == m::NOP,
+                or_nil(m.g.filter(|_| m.locked)),
+            );
+        }
+        shared.slab.for_each(|g| {
+            if let Some(peek) = g.peek() {
+                describe(text, &peek, &ms);
+            }
+        });
+    }
+
+    /// The Ms, as of now.
+    fn ms(&self) -> Vec<MLine> {
+        let mut seen = Vec::with_capacity(self.shared.threads.count() + 16);
+        self.look(|m| {
+            if seen.len() < seen.capacity() {
+                let g = m.g();
+                let has_p = matches!(m.state(), m::RT | m::USER | m::BLK);
+                // SAFETY: Ps live as long as the runtime.
+                let p = unsafe { m.p_ptr().as_ref() }.filter(|_| has_p);
+                seen.push(MLine {
+                    id: m.id,
+                    p: p.map(|p| p.id),
+                    g: g.map(|g| g.id()),
+                    state: m.state(),
+                    locked: g.is_some_and(|g| !g.wired().is_null()),
+                });
+            }
+        });
+        seen
+    }
+
+    /// Shows every M to `f`, which must be brief and not allocate.
+    fn look(&self, f: impl FnMut(&M)) {
+        let _call = Call::brief();
+        self.shared
+            .observe
+            .while_looking(|| self.shared.threads.for_each(f));
+    }
+
+    fn stalls(&mut self, now: u64) -> String {
+        let most = self.reports.stalls.as_nanos() as u64;
+        let mut looks = std::mem::take(&mut self.looks);
+        looks.reserve(self.shared.threads.count() + 64);
+        let mut stalled: Vec<(Peek, u64, u64, Option<u8>)> = Vec::with_capacity(16);
+        let mut due: Vec<(*const crate::g::G, u64, u64, Option<u8>)> = Vec::with_capacity(16);
+        self.look(|m| {
+            let id = m.id as usize;
+            if id >= looks.len() {
+                if id >= looks.capacity() {
+                    return;
+                }
+                looks.resize(id + 1, Look::default());
+            }
+            let look = &mut looks[id];
+            let word = m.word.load(Relaxed);
+            let outside = matches!(word & m::STATE, m::USER | m::BLK | m::ROBBED | m::OUT);
+            // The state may change while it stalls, when it loses its P; the turn does not.
+            let turn = word & !m::STATE;
+            if !outside || m.g().is_none() || look.word != turn {
+                *look = Look {
+                    word: turn,
+                    since: now,
+                    next: most,
+                };
+                return;
+            }
+            if now - look.since >= look.next
+                && due.len() < due.capacity()
+                && let Some(g) = m.g()
+            {
+                look.next = (now - look.since) * 2;
+                let kernel = m.gauge().and_then(|gauge| gauge.state());
+                due.push((g, now - look.since, word & m::STATE, kernel));
+            }
+        });
+        self.looks = looks;
+        for (g, lasted, state, kernel) in due {
+            // SAFETY: headers are type-stable while the runtime lives.
+            if let Some(peek) = unsafe { &*g }.peek() {
+                stalled.push((peek, lasted, state, kernel));
+            }
+        }
+        self.shared
+            .reporter
+            .stalls
+            .fetch_add(stalled.len() as u64, Relaxed);
+        let mut text = String::new();
+        for (peek, lasted, state, kernel) in stalled {
+            stall_line(&mut text, &peek, lasted, state, kernel);
+        }
+        text
+    }
+}
+
+fn stall_line(text: &mut String, peek: &Peek, lasted: u64, state: u64, kernel: Option<u8>) {
+    let _ = write!(text, "runnext: goroutine {}", peek.id);
+    if let Some(name) = &peek.name {
+        let _ = write!(text, " '{name}'");
+    }
+    let what = match (state, kernel) {
+        (m::BLK | m::OUT, _) => "is in a blocking section",
+        (_, Some(b'R')) => "computes without giving way",
+        _ => "blocks its thread in undeclared code",
+    };
+    let _ = writeln!(
+        text,
+        " {what} since {} ms (spawned at {}:{}:{})",
+        lasted / 1_000_000,
+        peek.site.file(),
+        peek.site.line(),
+        peek.site.column()
+    );
+}
+
+/// A goroutine's line in the trace.
+fn describe(text: &mut String, peek: &Peek, ms: &[MLine]) {
+    // Go's numbers.
+    let (status, reason) = match peek.state {
+        park::RUNNABLE => (1, ""),
+        park::WAITING => (4, peek.reason.text()),
+        _ => (2, ""),
+    };
+    let m = ms.iter().find(|m| m.g == Some(peek.id));
+    let _ = writeln!(
+        text,
+        "  G{}: status={status}({reason}) m={} lockedm={}",
+        peek.id,
+        or_nil(m.map(|m| m.id.into())),
+        or_nil(m.filter(|_| peek.wired).map(|m| m.id.into())),
+    );
+}
+
+fn or_nil(n: Option<u64>) -> String {
+    n.map_or_else(|| "nil".into(), |n| n.to_string())
+}
+
+/// Past the lock of `std::io::stderr`, which a goroutine may hold.
+fn print(text: &str) {
+    // SAFETY: an initialised slice, and stderr is always a valid target for write(2).
+    unsafe { raw_write(2, text.as_bytes()) };
+}

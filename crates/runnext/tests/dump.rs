@@ -1,0 +1,293 @@
+//! Dumps: every goroutine with what it does and where it stands; on demand, on SIGQUIT, on deadlock. Reports at intervals.
+
+mod common;
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::time::Duration;
+
+use common::{child, runtime, until};
+use runnext::sync::{Condvar, Mutex, WaitGroup};
+use runnext::{blocking, chan, dump, go, goroutine, time};
+
+/// What each goroutine does once nothing moves any more.
+fn states() -> Vec<(u64, &'static str)> {
+    let mut all = Vec::new();
+    dump::for_each(|e| all.push((e.id, e.state)));
+    all
+}
+
+#[test]
+fn each_wait_has_its_word_in_go_s_form() {
+    runtime(2).run(|| {
+        let (tx, rx) = chan::bounded::<u32>(0);
+        let (full, never) = chan::bounded::<u32>(0);
+        let mutex = std::sync::Arc::new(Mutex::new(()));
+        let held = mutex.lock();
+        let group = WaitGroup::new();
+        group.add(1);
+        let condition = std::sync::Arc::new(Condvar::new());
+        let receiver = {
+            let rx = rx.clone();
+            goroutine::Builder::new()
+                .name("the receiver")
+                .spawn(move || rx.recv())
+                .unwrap()
+        };
+        let sender = go(move || full.send(1));
+        let locker = {
+            let mutex = std::sync::Arc::clone(&mutex);
+            go(move || drop(mutex.lock()))
+        };
+        let waiter = {
+            let group = group.clone();
+            go(move || group.wait())
+        };
+        let sleeper = go(|| time::sleep(Duration::from_secs(3600)));
+        let notified = {
+            let condition = std::sync::Arc::clone(&condition);
+            go(move || {
+                let own = Mutex::new(());
+                condition.wait(&mut own.lock());
+            })
+        };
+        let wanted: HashSet<_> = [
+            (receiver.goroutine().id(), "chan receive"),
+            (sender.goroutine().id(), "chan send"),
+            (locker.goroutine().id(), "sync.Mutex.Lock"),
+            (waiter.goroutine().id(), "sync.WaitGroup.Wait"),
+            (sleeper.goroutine().id(), "sleep"),
+            (notified.goroutine().id(), "sync.Cond.Wait"),
+        ]
+        .into();
+        until(|| wanted.is_subset(&states().into_iter().collect()));
+        let text = dump::text();
+        let line = format!(
+            "goroutine {} [chan receive]: 'the receiver'\n",
+            receiver.goroutine().id()
+        );
+        assert!(text.contains(&line), "{text}");
+        let site = format!("\tspawned at {}\n", receiver.goroutine().spawned_at());
+        assert!(text.contains(&site), "{text}");
+        drop(held);
+        drop((tx, never));
+        group.done();
+        condition.notify_all();
+        locker.join().unwrap();
+        waiter.join().unwrap();
+        notified.join().unwrap();
+        assert!(receiver.join().unwrap().is_err() && sender.join().unwrap().is_err());
+        drop(sleeper);
+    });
+}
+
+#[inline(never)]
+fn a_function_to_be_found(rx: &chan::Receiver<()>) -> bool {
+    std::hint::black_box(rx.recv().is_err())
+}
+
+#[cfg(feature = "backtrace")]
+#[test]
+fn parked_goroutines_show_where_they_stand() {
+    runtime(1).run(|| {
+        let (tx, rx) = chan::bounded::<()>(0);
+        let waiter = go(move || a_function_to_be_found(&rx));
+        let id = waiter.goroutine().id();
+        until(|| states().contains(&(id, "chan receive")));
+        let mut stack = None;
+        dump::for_each(|e| {
+            if e.id == id {
+                stack = Some(e.stack);
+            }
+        });
+        let stack = stack.expect("it is alive");
+        let frame = stack
+            .iter()
+            .find(|f| f.function.contains("a_function_to_be_found"))
+            .unwrap_or_else(|| panic!("{stack:#?}"));
+        assert!(
+            frame.file.as_ref().is_some_and(|f| f.ends_with("dump.rs")),
+            "{frame:?}"
+        );
+        assert!(
+            stack.iter().all(|f| !f.function.contains("corosensei")),
+            "{stack:#?}"
+        );
+        drop(tx);
+        assert!(waiter.join().unwrap());
+    });
+}
+
+#[test]
+fn groups_and_calls_show() {
+    runtime(2).run(|| {
+        let (release, hold) = chan::bounded::<()>(0);
+        let group = runnext::TaskGroup::new("web");
+        let member = {
+            let hold = hold.clone();
+            group.go(move || hold.recv())
+        };
+        let (let_go, pipe) = std::sync::mpsc::channel::<()>();
+        let stuck = go(move || blocking(|| pipe.recv()));
+        let (a, b) = (member.goroutine().id(), stuck.goroutine().id());
+        until(|| {
+            let all = states();
+            all.contains(&(a, "chan receive")) && all.contains(&(b, "syscall"))
+        });
+        assert!(dump::text().contains(&format!("goroutine {a} [chan receive]: (group web)")));
+        drop((release, let_go));
+        assert!(member.join().unwrap().is_err() && stuck.join().unwrap().is_err());
+    });
+}
+
+#[test]
+fn a_handle_dumps_from_outside() {
+    let rt = runtime(1);
+    let (tx, rx) = chan::bounded::<()>(0);
+    let waiter = rt.go(move || rx.recv());
+    let line = format!("goroutine {} [chan receive]:", waiter.goroutine().id());
+    until(|| rt.dump().contains(&line));
+    drop(tx);
+    waiter.join().unwrap().unwrap_err();
+}
+
+#[test]
+fn a_dump_beside_goroutines_that_move_shows_only_such_as_were() {
+    runtime(2).run(|| {
+        let stop = std::sync::Arc::new(AtomicBool::new(false));
+        let movers: Vec<_> = (0..50)
+            .map(|_| {
+                let stop = std::sync::Arc::clone(&stop);
+                go(move || {
+                    while !stop.load(Relaxed) {
+                        go(|| ()).join().unwrap();
+                    }
+                })
+            })
+            .collect();
+        for _ in 0..20 {
+            let mut seen = HashSet::new();
+            dump::for_each(|e| assert!(e.id > 0 && seen.insert(e.id), "twice: {e:?}"));
+            assert!(seen.len() > 40, "{}", seen.len());
+        }
+        stop.store(true, Relaxed);
+        movers.into_iter().for_each(|j| j.join().unwrap());
+    });
+}
+
+#[test]
+fn sigquit_shows_all_goroutines_and_ends_the_process() {
+    child(&[], || {
+        runtime(2).run(|| {
+            let (_tx, rx) = chan::bounded::<()>(0);
+            let _waiter = goroutine::Builder::new()
+                .name("left behind")
+                .spawn(move || rx.recv())
+                .unwrap();
+            std::thread::spawn(|| {
+                std::thread::sleep(Duration::from_millis(200));
+                // SAFETY: no preconditions.
+                unsafe { libc::kill(libc::getpid(), libc::SIGQUIT) };
+            });
+            time::sleep(Duration::from_secs(60));
+        });
+    })
+    .died_by(libc::SIGQUIT)
+    .said(&["[chan receive]: 'left behind'", "[sleep]:", "spawned at"]);
+}
+
+#[test]
+fn sigquit_can_be_left_alone() {
+    let ended = child(&[("RUNNEXT_DEBUG", "sigquit=0")], || {
+        runtime(1).run(|| {
+            // SAFETY: no preconditions.
+            unsafe { libc::kill(libc::getpid(), libc::SIGQUIT) };
+            time::sleep(Duration::from_secs(60));
+        });
+    })
+    .died_by(libc::SIGQUIT);
+    assert!(!ended.stderr.contains("goroutine"), "{ended:?}");
+}
+
+#[test]
+fn schedtrace_is_in_go_s_form() {
+    let ended = child(&[("RUNNEXT_DEBUG", "schedtrace=20")], || {
+        runtime(2).run(|| time::sleep(Duration::from_millis(150)));
+    })
+    .passed();
+    let lines: Vec<_> = ended
+        .stderr
+        .lines()
+        .filter(|l| l.starts_with("SCHED "))
+        .collect();
+    assert!(lines.len() >= 3, "{ended:?}");
+    for line in lines {
+        let shape: String = line
+            .split(|c: char| c.is_ascii_digit())
+            .filter(|part| !part.is_empty())
+            .collect::<Vec<_>>()
+            .join("N");
+        assert_eq!(
+            shape,
+            "SCHED Nms: gomaxprocs=N idleprocs=N threads=N spinningthreads=N needspinning=N idlethreads=N \
+             runqueue=N [ N N ] schedticks=[ N N ]",
+            "{line}"
+        );
+    }
+}
+
+#[test]
+fn scheddetail_has_every_p_m_and_g() {
+    child(&[("RUNNEXT_DEBUG", "schedtrace=20,scheddetail=1")], || {
+        runtime(2).run(|| {
+            let (_tx, rx) = chan::bounded::<()>(0);
+            let _waiter = go(move || rx.recv());
+            time::sleep(Duration::from_millis(150));
+        });
+    })
+    .passed()
+    .said(&[
+        " gcwaiting=false nmidlelocked=0 stopwait=0 sysmonwait=",
+        "  P0: status=",
+        " schedtick=",
+        " timerslen=",
+        "  M0: p=",
+        " mallocing=0 throwing=0 preemptoff= locks=0 dying=0 spinning=",
+        "status=4(chan receive) m=nil lockedm=nil",
+        "status=4(sleep) m=nil lockedm=nil",
+    ]);
+}
+
+#[test]
+fn stalls_are_named_with_their_origin() {
+    child(&[("RUNNEXT_DEBUG", "stalls=40")], || {
+        runtime(2).run(|| {
+            let stuck = goroutine::Builder::new()
+                .name("the culprit")
+                .spawn(|| std::thread::sleep(Duration::from_millis(400)))
+                .unwrap();
+            blocking(|| std::thread::sleep(Duration::from_millis(400)));
+            stuck.join().unwrap();
+        });
+    })
+    .passed()
+    .said(&[
+        "'the culprit' blocks its thread in undeclared code since ",
+        "is in a blocking section since ",
+        "dump.rs:",
+    ]);
+}
+
+#[test]
+fn bad_settings_are_reported_and_ignored() {
+    child(
+        &[("RUNNEXT_DEBUG", "schedtrace=often,stalls=-1,bogus=1")],
+        || runtime(1).run(|| ()),
+    )
+    .passed()
+    .said(&[
+        "ignored 'schedtrace=often': the value of schedtrace must be a number",
+        "ignored 'stalls=-1'",
+        "ignored 'bogus=1': known are",
+    ]);
+}
