@@ -6,6 +6,7 @@
 mod part1;
 mod part2;
 mod part3;
+mod part4;
 
 /// Which direction is good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,7 +159,7 @@ impl Case {
 
 /// All cases in the order they run.
 pub fn all() -> Vec<Case> {
-    [part1::all(), part2::all(), part3::all()].concat()
+    [part1::all(), part2::all(), part3::all(), part4::all()].concat()
 }
 
 #[cfg(test)]

@@ -41,6 +41,7 @@ pub fn run(program: &Path, args: &[String]) -> Outcome {
 
 fn attempt(program: &Path, args: &[String]) -> Result<Value, String> {
     let mut child = Command::new(program)
+        .env("BENCH_LOAD", crate::programs::load_generator())
         .args(args)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

@@ -18,6 +18,9 @@ pub fn build(
     mut say: impl FnMut(&str),
 ) -> (BTreeMap<String, PathBuf>, Vec<String>) {
     let (mut built, mut missing) = (BTreeMap::new(), Vec::new());
+    if let Err(why) = build_load() {
+        missing.push(format!("bench-load: {why}"));
+    }
     for program in wanted {
         say(&format!("building {program}"));
         let result = if program == "go" {
@@ -31,6 +34,17 @@ pub fn build(
         }
     }
     (built, missing)
+}
+
+/// The load generator of the network scenarios, which every program starts by itself.
+fn build_load() -> Result<(), String> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    run(Command::new(cargo).args(["build", "--release", "--quiet", "-p", "harness", "--bins"]))
+}
+
+/// Where [`build`] leaves the load generator.
+pub fn load_generator() -> PathBuf {
+    target_dir().join("release").join("bench-load")
 }
 
 fn build_rust(program: &str) -> Result<PathBuf, String> {

@@ -6,6 +6,7 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use runnext::chan::bounded;
+use runnext::net::TcpListener;
 use runnext::sync::Mutex;
 
 const CASE: &str = "RUNNEXT_TEST_DEADLOCK";
@@ -93,6 +94,19 @@ fn run(case: &str) {
             let (_tx, rx) = bounded::<()>(0);
             assert!(rx.recv_timeout(Duration::from_millis(400)).is_err());
         }
+        "open socket" => {
+            let _listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let (_tx, rx) = bounded::<()>(0);
+            let _ = rx.recv();
+        }
+        "socket" => {
+            // Another process connects, which this one cannot know.
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let port = listener.local_addr().unwrap().port();
+            let script = format!("sleep 0.4; exec 3<>/dev/tcp/127.0.0.1/{port}");
+            Command::new("bash").args(["-c", &script]).spawn().unwrap();
+            listener.accept().unwrap();
+        }
         other => panic!("no case {other}"),
     });
 }
@@ -129,9 +143,15 @@ fn the_dump_names_everybody() {
     assert_deadlock("children", "'starved'");
 }
 
+/// That nobody waits for: it wakes nobody.
+#[test]
+fn beside_an_open_socket() {
+    assert_deadlock("open socket", "goroutine 1 [chan receive]:");
+}
+
 #[test]
 fn no_false_alarm() {
-    for case in ["timer", "blocked", "thread", "timeout"] {
+    for case in ["timer", "blocked", "thread", "timeout", "socket"] {
         let out = child(case);
         assert_eq!(
             out.status.code(),

@@ -7,17 +7,22 @@
 //! Rejected: a timer thread (a switch of threads for each timer), a timerfd per P (a system call for each arm).
 //!
 //! # Words
-//! *unwatched*: timers exist and nobody polls. `until` is when the M in the poller wakes by itself, 0 if nobody is there.
-//! `heaps` counts the Ps whose heap is not empty.
+//! *needed*: there are timers, or descriptors that somebody waits for. *unwatched*: needed, and nobody polls. `until` is when who is
+//! in the poller wakes by itself, 0 if nobody is there. `heaps` counts the Ps whose heap is not empty. *lent*: the monitor is in
+//! the seat, in place of an M.
 //!
 //! # Protocol
 //! | party                  | steps                                                                                    |
 //! |------------------------|------------------------------------------------------------------------------------------|
-//! | idler (has given up P) | 1 look for the earliest deadline  2 none: sleep  3 due: take an idle P and run them      |
-//! |                        | 4 take the seat (idle lock); taken: sleep  5 publish `until`  6 fence                    |
-//! |                        | 7 look again, from 5 if there is an earlier one  8 poll  9 `until` = 0, from 1           |
+//! | idler (has given up P) | 1 look for the earliest deadline  2 not needed: sleep  3 due: take an idle P and run them|
+//! |                        | 4 take the seat (idle lock); taken: sleep; lent: notify the monitor, sleep               |
+//! |                        | 5 publish `until`  6 fence  7 look again, from 5 if there is an earlier one  8 poll      |
+//! |                        | 9 `until` = 0; nothing found: from 1; else take an idle P for it; none: queue it globally|
+//! | monitor                | no P is idle and their owners do not look (`monitor::events`): as 4 to 8, queues globally|
+//! |                        | what it finds, and leaves; a P is idle by then: starts a searcher                        |
 //! | armer (owns a P)       | 1 insert, publish `next`  2 fence  3 earlier than `until`: notify the poller             |
-//! | dispatcher (owns a P)  | before it runs a goroutine: unwatched and a P idle: start a searcher                     |
+//! | dispatcher (owns a P)  | before it runs a goroutine: unwatched and a P idle: start a searcher, unless there are   |
+//! |                        | only descriptors and the goroutine is known to be short                                  |
 //! | who idles another's P  | the same, after it is on the idle list (`hand_off`)                                      |
 //! | who needs an M         | takes from the idle list; if empty, the M in the seat: hand it the P, notify the poller  |
 //!
@@ -32,19 +37,21 @@
 //! *The M in the seat is taken away while timers exist.* It was given a P. As a searcher it starts the next one when it finds
 //! work, and goes back to 1 when it does not; otherwise it looks for unwatched timers itself, once `until` is 0.
 //! *Due, and no P is idle when the poll ends.* As above: all Ps are busy. The M sleeps on its futex.
+//! *A goroutine parks for a descriptor.* Its M goes on: it dispatches, or becomes an idler, and does the above. If it was not as short as
+//! it is known to be, the monitor, which was woken for the case, starts a searcher or waits in the poller itself.
+//! *An idler finds the seat lent.* It is notified; it sees that a P is idle, and starts a searcher, who sits down.
 //!
 //! # Invariants
 //! I1  `Idle::polling` is the M in the seat. Who takes it from there hands it a P (or null); it then waits for that, however
 //!     its poll ended.
-//! I2  Poller and events are used by the M in the seat only, but for `notify`: an M that was taken still holds the seat until
-//!     its poll has ended. (A notification is for one poll, and two at a time might take each other's.) The poller is
-//!     closed when no M is left.
+//! I2  Events are used by who is in the seat only: an M that was taken still holds it until its poll has ended. Nobody else waits in
+//!     the poller. (A notification is for one poll, and two at a time might take each other's.) The poller is closed when
+//!     no M is left.
 //!
 //! # Context
-//! The M in the seat has no P and no goroutine. `notify` may be used anywhere, in a signal handler too. The gate is a leaf
-//! lock.
+//! The M in the seat has no P and no goroutine. `notify` may be used anywhere, in a signal handler too.
 //!
-//! Tests: `tests/time.rs`, `tests/time_stress.rs`.
+//! Tests: `tests/time.rs`, `tests/time_stress.rs`, `tests/net_wait.rs`.
 
 use std::cell::UnsafeCell;
 use std::io;

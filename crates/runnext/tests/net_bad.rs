@@ -1,0 +1,300 @@
+//! Bad input: descriptors that are none, peers that misbehave, a process out of descriptors. The standard library's errors, no
+//! leak, no busy loop, and nobody else is held up.
+
+mod common;
+
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::*};
+use std::time::Duration;
+
+use common::{child, holdings, runtime, until};
+use runnext::net::{TcpListener, TcpStream, UdpSocket, UnixListener, UnixStream};
+use runnext::{go, yield_now};
+
+fn pair() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let here = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    (here, listener.accept().unwrap().0)
+}
+
+#[runnext::test]
+fn descriptors_of_other_things() {
+    let file: OwnedFd = std::fs::File::open("/proc/self/status").unwrap().into();
+    let mut not_a_socket = TcpStream::from(file);
+    let error = not_a_socket.read(&mut [0; 8]).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::ENOTSOCK));
+    assert!(not_a_socket.write(b"x").is_err());
+    assert!(not_a_socket.peer_addr().is_err());
+    assert!(!format!("{not_a_socket:?}").is_empty());
+    let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let listener = TcpListener::from(OwnedFd::from(udp));
+    assert!(listener.accept().is_err());
+    let (unix, _other) = UnixStream::pair().unwrap();
+    let listener = TcpListener::from(OwnedFd::from(unix));
+    assert_eq!(
+        listener.accept().unwrap_err().kind(),
+        ErrorKind::InvalidInput
+    );
+}
+
+/// The program closes the descriptor behind our back, and the number is given to another socket.
+#[test]
+fn a_descriptor_closed_by_others() {
+    child(&[], || {
+        runtime(1).run(|| {
+            let (here, there) = pair();
+            // Registered, once somebody has waited.
+            here.set_read_timeout(Some(Duration::from_millis(1)))
+                .unwrap();
+            assert!((&here).read(&mut [0; 8]).is_err());
+            let number = here.as_raw_fd();
+            // SAFETY: what must not be done, in a process of its own.
+            assert_eq!(unsafe { libc::close(number) }, 0);
+            let error = (&here).read(&mut [0; 8]).unwrap_err();
+            assert_eq!(error.raw_os_error(), Some(libc::EBADF));
+            drop(there);
+            // Given up, not closed: the number may be another's by now.
+            std::mem::forget(here);
+            let (mut a, mut b) = pair();
+            let reader = go(move || b.read(&mut [0; 8]).unwrap());
+            yield_now();
+            a.write_all(b"xyz").unwrap();
+            assert_eq!(reader.join().unwrap(), 3);
+        });
+    })
+    .passed();
+}
+
+/// A number is reused while a duplicate of the old socket lives: events of the old one reach nobody.
+#[runnext::test(procs = 2)]
+fn numbers_are_reused() {
+    for _ in 0..50 {
+        let (mut here, there) = pair();
+        let duplicate = there.as_raw_fd();
+        let kept = std::os::fd::AsFd::as_fd(&there)
+            .try_clone_to_owned()
+            .unwrap();
+        there
+            .set_read_timeout(Some(Duration::from_nanos(1)))
+            .unwrap();
+        assert!((&there).read(&mut [0; 8]).is_err(), "registered");
+        drop(there);
+        let again = TcpStream::from(kept.try_clone().unwrap());
+        if again.as_raw_fd() != duplicate {
+            continue; // another test was faster
+        }
+        let reader = go(move || (&again).read(&mut [0; 8]).unwrap());
+        yield_now();
+        here.write_all(b"ab").unwrap();
+        assert_eq!(reader.join().unwrap(), 2);
+    }
+}
+
+#[runnext::test]
+fn a_peer_that_resets() {
+    let (here, mut there) = pair();
+    let reader = go(move || {
+        let error = there.read(&mut [0; 8]).unwrap_err();
+        (error.kind(), there)
+    });
+    yield_now();
+    let linger = libc::linger {
+        l_onoff: 1,
+        l_linger: 0,
+    };
+    // SAFETY: an open socket, and an option of that size.
+    let set = unsafe {
+        libc::setsockopt(
+            here.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_LINGER,
+            (&raw const linger).cast(),
+            size_of::<libc::linger>() as u32,
+        )
+    };
+    assert_eq!(set, 0);
+    drop(here);
+    let (kind, mut there) = reader.join().unwrap();
+    assert_eq!(kind, ErrorKind::ConnectionReset);
+    assert_eq!(there.read(&mut [0; 8]).unwrap(), 0, "told once");
+    assert_eq!(there.write(b"x").unwrap_err().kind(), ErrorKind::BrokenPipe);
+}
+
+/// Half a frame, then silence: a time-out; half a frame, then the end: an unexpected one. Others are served meanwhile.
+#[runnext::test(procs = 1)]
+fn half_a_frame() {
+    let (mut slow, mut there) = pair();
+    slow.write_all(b"half").unwrap();
+    there
+        .set_read_timeout(Some(Duration::from_millis(20)))
+        .unwrap();
+    let frame = go(move || {
+        let error = there.read_exact(&mut [0; 8]).unwrap_err();
+        (error.kind(), there)
+    });
+    let (mut a, mut b) = pair();
+    let other = go(move || b.read(&mut [0; 8]).unwrap());
+    a.write_all(b"x").unwrap();
+    assert_eq!(other.join().unwrap(), 1);
+    let (kind, mut there) = frame.join().unwrap();
+    assert_eq!(kind, ErrorKind::TimedOut);
+    slow.write_all(b"half").unwrap();
+    drop(slow);
+    assert_eq!(
+        there.read_exact(&mut [0; 8]).unwrap_err().kind(),
+        ErrorKind::UnexpectedEof
+    );
+}
+
+#[runnext::test]
+fn names_that_lead_nowhere() {
+    for bad in ["no port", "127.0.0.1:99999", "", "no.such.host.invalid:1"] {
+        assert!(TcpStream::connect(bad).is_err(), "{bad}");
+        assert!(TcpListener::bind(bad).is_err(), "{bad}");
+        assert!(UdpSocket::bind(bad).is_err(), "{bad}");
+    }
+    let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
+    assert!(udp.send_to(b"x", "no.such.host.invalid:1").is_err());
+    let none: &[std::net::SocketAddr] = &[];
+    assert_eq!(
+        udp.send_to(b"x", none).unwrap_err().kind(),
+        ErrorKind::InvalidInput
+    );
+    assert_eq!(
+        TcpListener::bind("1.2.3.4:0").unwrap_err().kind(),
+        ErrorKind::AddrNotAvailable
+    );
+    assert!(UnixListener::bind("/no/such/directory/socket").is_err());
+}
+
+/// Fills up the process's table of descriptors.
+fn use_up() -> Vec<OwnedFd> {
+    let mut all = Vec::new();
+    while let Ok(file) = std::fs::File::open("/dev/null") {
+        all.push(file.into());
+    }
+    all
+}
+
+fn allow_descriptors(n: u64) {
+    let limit = libc::rlimit {
+        rlim_cur: n,
+        rlim_max: n,
+    };
+    // SAFETY: a valid limit.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }, 0);
+}
+
+/// Out of descriptors: `accept` pauses instead of spinning or failing, others go on, and it recovers.
+#[test]
+fn accept_out_of_descriptors() {
+    child(&[], || {
+        allow_descriptors(100);
+        runtime(2).run(|| {
+            let listener = Arc::new(TcpListener::bind("127.0.0.1:0").unwrap());
+            let addr = listener.local_addr().unwrap();
+            let (mut a, mut b) = UnixStream::pair().unwrap();
+            go(move || while b.read(&mut [0]).is_ok_and(|n| n == 1) && b.write(&[1]).is_ok() {});
+            a.write_all(&[1]).unwrap();
+            a.read_exact(&mut [0]).unwrap();
+            let client = TcpStream::connect(addr).unwrap();
+            let mut all = use_up();
+            let accepting = Arc::clone(&listener);
+            let acceptor = go(move || accepting.accept().map(|(stream, _)| stream));
+            for _ in 0..100 {
+                a.write_all(&[1]).unwrap();
+                a.read_exact(&mut [0]).unwrap();
+            }
+            runnext::time::sleep(Duration::from_millis(30));
+            assert!(!acceptor.is_finished(), "it waits for better times");
+            all.truncate(10);
+            let server = acceptor.join().unwrap().unwrap();
+            (&server).write_all(b"x").unwrap();
+            (&client).read_exact(&mut [0]).unwrap();
+            drop((client, server));
+            // A shortage that does not pass is an error, and the connection is still there afterwards.
+            let client = TcpStream::connect(addr).unwrap();
+            let more = use_up();
+            let error = listener.accept().unwrap_err();
+            assert_eq!(error.raw_os_error(), Some(libc::EMFILE));
+            listener.set_nonblocking(true).unwrap();
+            assert_eq!(
+                listener.accept().unwrap_err().raw_os_error(),
+                Some(libc::EMFILE)
+            );
+            drop((more, all));
+            listener.accept().unwrap();
+            drop(client);
+        });
+    })
+    .passed();
+}
+
+/// Without a descriptor left, sockets cannot be made, and those that exist work: on goroutines and on plain threads.
+#[test]
+fn sockets_out_of_descriptors() {
+    child(&[], || {
+        allow_descriptors(100);
+        runtime(2).run(|| {
+            let (mut here, mut there) = pair();
+            let (plain, other) = pair();
+            let all = use_up();
+            assert_eq!(
+                UdpSocket::bind("127.0.0.1:0").unwrap_err().raw_os_error(),
+                Some(libc::EMFILE)
+            );
+            assert!(UnixStream::pair().is_err());
+            let reader = go(move || there.read(&mut [0; 8]).unwrap());
+            yield_now();
+            here.write_all(b"x").unwrap();
+            assert_eq!(reader.join().unwrap(), 1);
+            let thread = std::thread::spawn(move || (&plain).read(&mut [0; 8]).unwrap());
+            runnext::time::sleep(Duration::from_millis(20));
+            (&other).write_all(b"yz").unwrap();
+            assert_eq!(thread.join().unwrap(), 2);
+            let more = use_up();
+            let clone = here.try_clone().unwrap();
+            assert!(clone.into_std().is_err(), "no descriptor for the duplicate");
+            drop((all, more));
+        });
+    })
+    .passed();
+}
+
+/// Failed attempts leave nothing behind.
+#[test]
+fn errors_leak_nothing() {
+    child(&[], || {
+        let start = holdings();
+        runtime(2).run(|| {
+            let gone = TcpListener::bind("127.0.0.1:0")
+                .unwrap()
+                .local_addr()
+                .unwrap();
+            let failed = Arc::new(AtomicUsize::new(0));
+            let all: Vec<_> = (0..100)
+                .map(|_| {
+                    let failed = Arc::clone(&failed);
+                    go(move || {
+                        assert!(TcpStream::connect(gone).is_err());
+                        let (here, there) = pair();
+                        drop(there);
+                        assert_eq!((&here).read(&mut [0; 8]).unwrap(), 0);
+                        let raw = here.into_raw_fd();
+                        // SAFETY: given up just now.
+                        drop(unsafe { TcpStream::from_raw_fd(raw) });
+                        failed.fetch_add(1, SeqCst);
+                    })
+                })
+                .collect();
+            all.into_iter().for_each(|g| g.join().unwrap());
+            assert_eq!(failed.load(SeqCst), 100);
+            until(|| runnext::num_goroutines() == 1);
+        });
+        let end = holdings();
+        assert_eq!((start.threads, start.fds), (end.threads, end.fds));
+    })
+    .passed();
+}
