@@ -28,6 +28,8 @@ pub(crate) struct Debug {
     pub(crate) scheddetail: bool,
     /// Report goroutines that keep their thread for so many milliseconds; 0: none.
     pub(crate) stalls: u64,
+    /// A flight recorder runs from the start, with room for so many events of each P; 0: none.
+    pub(crate) flight_recorder: u64,
     /// SIGQUIT shows all goroutines before it ends the process.
     pub(crate) sigquit: bool,
 }
@@ -54,6 +56,7 @@ impl Debug {
             scheddetail: false,
             stalls: 0,
             sigquit: true,
+            flight_recorder: 0,
         };
         let mut complaints = Vec::new();
         for item in text
@@ -83,9 +86,10 @@ impl Debug {
                 "schedtrace" => debug.schedtrace = number,
                 "scheddetail" => debug.scheddetail = number != 0,
                 "stalls" => debug.stalls = number,
+                "flightrecorder" => debug.flight_recorder = number,
                 "sigquit" => debug.sigquit = number != 0,
                 _ => complaints.push(format!(
-                    "ignored '{item}': known are asyncpreemptoff, chaos, lend, mprotectguards, preemptsignal, scheddetail, schedtrace, \
+                    "ignored '{item}': known are asyncpreemptoff, chaos, flightrecorder, lend, mprotectguards, preemptsignal, scheddetail, schedtrace, \
                      seed, sigquit, stalls"
                 )),
             }

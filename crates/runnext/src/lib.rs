@@ -78,6 +78,7 @@ mod stack;
 pub mod stats;
 pub mod sync;
 pub mod time;
+pub mod trace;
 
 #[cfg(feature = "async")]
 pub use future::{block_on, spawn};

@@ -25,6 +25,7 @@ use crate::sched::{Config, MAX_PROCS, Shared, start_threads};
 use crate::sched::{preempt, report};
 use crate::stack;
 use crate::stats::{self, SchedStats};
+use crate::trace;
 
 /// The most threads a runtime may be allowed.
 const MAX_THREADS: usize = 1_000_000;
@@ -299,6 +300,7 @@ impl Builder {
     pub unsafe fn build(self) -> io::Result<Runtime> {
         let debug = Debug::from_env();
         let (signal, sigquit) = (debug.preempt_signal, debug.sigquit);
+        let recorded = debug.flight_recorder;
         let reports = report::Reports {
             schedtrace: Duration::from_millis(debug.schedtrace),
             detail: debug.scheddetail,
@@ -312,6 +314,10 @@ impl Builder {
         let shared = Arc::new(Shared::new(config)?);
         start_threads(&shared)?;
         report::start(&shared, reports)?;
+        if recorded > 0 {
+            let options = trace::Options::default().events_per_proc(recorded as usize);
+            trace::begin(&shared, options, true)?;
+        }
         let _ = fatal::LAST_WORDS.set(dump::on_fatal);
         dump::set_sigquit(sigquit);
         dump::enlist(&shared);

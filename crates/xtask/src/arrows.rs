@@ -26,6 +26,7 @@ const LAYERS: &[&[&str]] = &[
     &["fs"],
     &["future"],
     &["hyper"],
+    &["trace"],
     &["runtime"],
     &["lib"],
 ];

@@ -27,13 +27,13 @@
 //!
 //! Tests: `tests/stats.rs`, `tests/trace.rs`.
 
-#![allow(dead_code)] // the reading side of the trace comes with the next change
-
 pub(crate) mod event;
 pub(crate) mod ring;
+pub(crate) mod session;
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
+use std::sync::{Mutex, MutexGuard};
 use std::{fmt, ptr};
 
 use runnext_sys::clock;
@@ -44,6 +44,7 @@ use crate::p::{P, bump};
 use crate::stats::histogram::Recorder;
 use event::{Event, Kind};
 use ring::Ring;
+use session::Session;
 
 const SAMPLE: u32 = 1;
 const RUN: u32 = 2;
@@ -350,6 +351,7 @@ pub(crate) struct Observe {
     tracing: AtomicBool,
     /// Events of those who have no P.
     outside: Lock<Option<&'static Ring>>,
+    session: Mutex<Session>,
     /// Held by who looks at Ms: who frees one waits for it.
     looking: Lock<()>,
 }
@@ -379,6 +381,7 @@ impl Observe {
             sys_closed: Default::default(),
             tracing: AtomicBool::new(false),
             outside: Lock::new(None),
+            session: Mutex::new(Session::default()),
             looking: Lock::new(()),
         }
     }
@@ -489,6 +492,22 @@ impl Observe {
         self.tracing.load(Relaxed)
     }
 
+    /// The trace that is being written, or none. In user context.
+    pub(crate) fn session(&self) -> MutexGuard<'_, Session> {
+        self.session.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// A P was made while a trace is being written. In user context.
+    pub(crate) fn adopt(&self, p: &P) {
+        if self.is_tracing() {
+            let mut session = self.session();
+            if session.is_on() && !p.eye.has(TRACE) {
+                let coarse = session.is_coarse();
+                p.eye.set_tracing(Some(session.ring(p.id)), coarse);
+            }
+        }
+    }
+
     /// Something happens to a goroutine, by somebody without a P.
     #[inline]
     pub(crate) fn note(&self, kind: Kind, arg: u32, g: &G) {
@@ -502,10 +521,12 @@ impl Observe {
         }
     }
 
-    /// A number, by somebody without a P.
-    pub(crate) fn note_value(&self, kind: Kind, value: u64) {
-        if self.is_tracing() {
-            self.note_slow(Event::value(kind, clock::ticks(), value));
+    /// CPU time of a group.
+    pub(crate) fn note_group(&self, lane: u32, cpu_ns: u64) {
+        if let Some(ring) = *self.outside.lock() {
+            let now = clock::ticks();
+            ring.push(Event::value(Kind::Group, now, lane.into()));
+            ring.push(Event::value(Kind::Value, now, cpu_ns / 1000));
         }
     }
 

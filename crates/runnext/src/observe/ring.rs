@@ -47,10 +47,6 @@ impl Ring {
         }
     }
 
-    pub(crate) fn capacity(&self) -> usize {
-        self.slots.len()
-    }
-
     /// Events ever written.
     #[inline(always)]
     pub(crate) fn written(&self) -> u64 {

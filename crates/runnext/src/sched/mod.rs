@@ -252,6 +252,9 @@ impl Shared {
             }
         }
         self.groups.equip(self);
+        for p in self.all_ps() {
+            self.observe.adopt(p);
+        }
         // In RT: a handler on this thread takes the lock that `resize` holds.
         let _call = call::Call::brief();
         self.resize(n)

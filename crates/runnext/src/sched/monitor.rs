@@ -301,6 +301,9 @@ impl Keeper {
             }
             let mut wake_at = tick.min(self.next_timer(now));
             let sample_at = shared.observe.tick(shared.all_ps(), now);
+            if shared.observe.is_tracing() {
+                shared.groups.note_usage(&shared);
+            }
             if shared.idle_ps.load(Relaxed) < shared.procs() {
                 wake_at = wake_at.min(sample_at.max(now + FAST_NS));
             }

@@ -69,6 +69,8 @@ use crate::g::G;
 use crate::lock::Lock;
 use crate::p::P;
 
+/// Groups whose CPU time is in a trace.
+const GROUPS_TRACED: usize = 64;
 /// The root lane.
 pub(super) const ROOT_LANE: u32 = 0;
 
@@ -225,6 +227,16 @@ impl Groups {
             usage.cpu_ns += p.groups.running_ns(id, now);
         }
         usage
+    }
+
+    /// Writes what each group used into the trace. By the monitor.
+    pub(super) fn note_usage(&self, shared: &Shared) {
+        if self.is_used() {
+            for at in 1..self.ledger.places().min(GROUPS_TRACED) {
+                let usage = self.usage(shared, GroupId::from_index(at));
+                shared.observe.note_group(at as u32, usage.cpu_ns);
+            }
+        }
     }
 
     /// Something changed that may let a group go on: an idle P looks.

@@ -1,0 +1,93 @@
+//! A trace being written: which rings, since when, and the names of its spans.
+//!
+//! # Invariants
+//! I1  A ring is never freed before its runtime: a P's owner may be writing to the ring of a session that has just ended. One of the
+//!     same size is used again by the next.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use runnext_sys::clock;
+
+use super::ring::Ring;
+
+/// In place of a P: the ring of those who have none.
+pub(crate) const OUTSIDE: usize = usize::MAX;
+
+/// See the [module](self).
+#[derive(Default)]
+pub(crate) struct Session {
+    /// Events that each ring holds; 0: no trace is written.
+    capacity: usize,
+    coarse: bool,
+    began: u64,
+    /// All rings ever made, by P and size.
+    made: HashMap<(usize, usize), Box<Ring>>,
+    /// Those in use, and what they had seen when it began.
+    used: Vec<(usize, u64)>,
+    names: Vec<Arc<str>>,
+    numbers: HashMap<Arc<str>, u64>,
+}
+
+impl Session {
+    pub(crate) fn is_on(&self) -> bool {
+        self.capacity != 0
+    }
+
+    pub(crate) fn is_coarse(&self) -> bool {
+        self.coarse
+    }
+
+    pub(crate) fn began(&self) -> u64 {
+        self.began
+    }
+
+    pub(crate) fn begin(&mut self, capacity: usize, coarse: bool) {
+        self.capacity = capacity.next_power_of_two();
+        self.coarse = coarse;
+        self.began = clock::ticks();
+        self.used.clear();
+        self.names.clear();
+        self.numbers.clear();
+    }
+
+    pub(crate) fn end(&mut self) {
+        self.capacity = 0;
+    }
+
+    /// The ring of a P, which is in use from here on.
+    pub(crate) fn ring(&mut self, p: usize) -> &Ring {
+        let capacity = self.capacity;
+        let ring = self
+            .made
+            .entry((p, capacity))
+            .or_insert_with(|| Box::new(Ring::new(capacity)));
+        if !self.used.iter().any(|&(id, _)| id == p) {
+            self.used.push((p, ring.written()));
+        }
+        ring
+    }
+
+    /// Those in use: of which P, and from which event on.
+    pub(crate) fn rings(&self) -> impl Iterator<Item = (usize, &Ring, u64)> {
+        self.used
+            .iter()
+            .filter_map(|&(p, since)| Some((p, &**self.made.get(&(p, self.capacity))?, since)))
+    }
+
+    /// The number of a name.
+    pub(crate) fn name(&mut self, name: &str) -> u64 {
+        if let Some(&number) = self.numbers.get(name) {
+            return number;
+        }
+        let number = self.names.len() as u64;
+        let name: Arc<str> = name.into();
+        self.names.push(Arc::clone(&name));
+        self.numbers.insert(name, number);
+        number
+    }
+
+    pub(crate) fn names(&self) -> Vec<Arc<str>> {
+        self.names.clone()
+    }
+}

@@ -1,0 +1,311 @@
+//! What happened when: every scheduling event of a while, to be looked at in a viewer.
+//!
+//! [`start`] makes every processor write down what happens on it; [`stop`] gives what was written as a [`Trace`], which
+//! [`Trace::write_chrome`] writes in the form that <https://ui.perfetto.dev> and `chrome://tracing` open: a track for each processor with
+//! goroutines as slices, arrows from who woke to who was woken, counters for the queues, and the program's own [`span`]s.
+//!
+//! [`start_flight_recorder`] does the same for good: only the last events are kept, and [`snapshot`] gives them, when something
+//! has just gone wrong.
+//!
+//! # What it costs
+//! Nothing while off but a branch on a word of the processor. A trace reads the CPU's tick counter for each event, some 10 ns. The
+//! flight recorder reads it for every 32nd event of a processor, and whenever the monitor has looked since the last: the order on a processor is exact,
+//! the times between are those of the last reading, so slices of a busy processor may be shown as short as nothing, and what lasted
+//! 10 ms or more never is.
+//!
+//! # What is lost
+//! Each processor keeps the last events that fit; older ones are overwritten, counted in [`Trace::lost`], and the count is in what is
+//! exported. Events of threads without a processor have a ring of their own.
+//!
+//! # Example
+//! ```
+//! use runnext::trace;
+//!
+//! #[runnext::main]
+//! fn main() -> std::io::Result<()> {
+//!     trace::start(trace::Options::default())?;
+//!     {
+//!         let _span = trace::span("squares");
+//!         runnext::scope(|s| {
+//!             for _ in 0..10 {
+//!                 s.go(runnext::yield_now);
+//!             }
+//!         });
+//!     }
+//!     let trace = trace::stop().expect("it was started");
+//!     assert!(trace.events() > 20 && trace.lost() == 0);
+//!     let mut json = Vec::new();
+//!     trace.write_chrome(&mut json)
+//! }
+//! ```
+
+mod chrome;
+#[cfg(feature = "tracing")]
+mod layer;
+mod story;
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+
+use runnext_sys::clock;
+
+#[cfg(feature = "tracing")]
+pub use layer::Layer;
+
+use crate::g::G;
+use crate::goroutine::current_shared;
+use crate::m;
+use crate::observe::event::Kind;
+use crate::observe::ring::{Copied, Ring};
+use crate::observe::session::{OUTSIDE, Session};
+use crate::sched::Shared;
+use crate::sched::call::Call;
+
+/// How a trace is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Options {
+    events: usize,
+}
+
+impl Default for Options {
+    /// A quarter of a million events for each processor: 4 MiB.
+    fn default() -> Self {
+        Options { events: 1 << 18 }
+    }
+}
+
+impl Options {
+    /// Keeps the last `n` events of each processor, rounded up to a power of two, from 64 to 16 million; 16 bytes each.
+    pub fn events_per_proc(mut self, n: usize) -> Self {
+        self.events = n.clamp(64, 1 << 24);
+        self
+    }
+}
+
+/// Starts to write down what happens.
+///
+/// # Errors
+/// `AlreadyExists` if a trace or a flight recorder runs.
+///
+/// # Panics
+/// Outside a runtime.
+pub fn start(options: Options) -> io::Result<()> {
+    begin(current_shared("trace::start"), options, false)
+}
+
+/// Starts to write down what happens, for good and at less cost: see the [module](self). [`snapshot`] gives what was last
+/// written, [`stop`] ends it.
+///
+/// `RUNNEXT_DEBUG=flightrecorder=n` starts one with the runtime, with room for `n` events of each processor.
+///
+/// # Errors
+/// `AlreadyExists` if a trace or a flight recorder runs.
+///
+/// # Panics
+/// Outside a runtime.
+pub fn start_flight_recorder(options: Options) -> io::Result<()> {
+    begin(
+        current_shared("trace::start_flight_recorder"),
+        options,
+        true,
+    )
+}
+
+pub(crate) fn begin(shared: &Shared, options: Options, coarse: bool) -> io::Result<()> {
+    let mut session = shared.observe.session();
+    if session.is_on() {
+        return Err(io::Error::new(
+            io::ErrorKind::AlreadyExists,
+            "a trace runs already in this runtime: end it with trace::stop",
+        ));
+    }
+    session.begin(options.events, coarse);
+    for p in shared.all_ps() {
+        let ring = session.ring(p.id);
+        p.eye.set_tracing(Some(ring), coarse);
+    }
+    let outside = session.ring(OUTSIDE);
+    let _call = Call::brief(); // under a lock of the runtime's
+    // SAFETY: rings are kept until the runtime is gone.
+    unsafe { shared.observe.set_tracing(Some(outside)) };
+    Ok(())
+}
+
+/// What was written so far; writing goes on. None if nothing is being written.
+///
+/// # Panics
+/// Outside a runtime.
+pub fn snapshot() -> Option<Trace> {
+    let shared = current_shared("trace::snapshot");
+    let session = shared.observe.session();
+    session.is_on().then(|| collect(shared, &session))
+}
+
+/// Ends the trace, or the flight recorder. None if none runs.
+///
+/// # Panics
+/// Outside a runtime.
+pub fn stop() -> Option<Trace> {
+    let shared = current_shared("trace::stop");
+    let mut session = shared.observe.session();
+    if !session.is_on() {
+        return None;
+    }
+    for p in shared.all_ps() {
+        p.eye.set_tracing(None, false);
+    }
+    {
+        let _call = Call::brief();
+        // SAFETY: nothing is given.
+        unsafe { shared.observe.set_tracing(None) };
+    }
+    let trace = collect(shared, &session);
+    session.end();
+    Some(trace)
+}
+
+/// Copies what the rings hold. A goroutine without a known number is asked for it, if it is still alive.
+fn collect(shared: &Shared, session: &Session) -> Trace {
+    let copy = |(id, ring, since): (usize, &Ring, u64)| (id, ring.copy(since));
+    let rings: Vec<(usize, Copied)> = session.rings().map(copy).collect();
+    let ended = clock::ticks();
+    let mut numbers = HashMap::new();
+    for header in story::headers(&rings) {
+        let g = header as *const G;
+        let call = Call::brief(); // for the slab's lock
+        let known = shared.slab.contains(g);
+        drop(call);
+        if known {
+            // SAFETY: in the slab, whose headers are type-stable.
+            numbers.insert(header, unsafe { &*g }.id());
+        }
+    }
+    Trace {
+        began: session.began(),
+        ended,
+        coarse: session.is_coarse(),
+        rings,
+        numbers,
+        names: session.names(),
+        groups: shared.groups.names().into_iter().collect(),
+    }
+}
+
+/// What happened in a while.
+pub struct Trace {
+    began: u64,
+    ended: u64,
+    coarse: bool,
+    /// By P, [`OUTSIDE`] for those without one.
+    rings: Vec<(usize, Copied)>,
+    /// The goroutines of headers, as of the end.
+    numbers: HashMap<u64, u64>,
+    /// Of spans.
+    names: Vec<Arc<str>>,
+    groups: HashMap<u32, Arc<str>>,
+}
+
+impl std::fmt::Debug for Trace {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Trace")
+            .field("events", &self.events())
+            .field("lost", &self.lost())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Trace {
+    /// How many events it holds.
+    pub fn events(&self) -> usize {
+        self.rings
+            .iter()
+            .map(|(_, copied)| copied.events.len())
+            .sum()
+    }
+
+    /// How many there were before those, and are gone.
+    pub fn lost(&self) -> u64 {
+        self.rings.iter().map(|(_, copied)| copied.lost).sum()
+    }
+
+    /// How long it lasted.
+    pub fn duration(&self) -> std::time::Duration {
+        std::time::Duration::from_nanos(clock::ticks_to_ns(self.ended.saturating_sub(self.began)))
+    }
+
+    /// Writes it as JSON in Chrome's trace event format, which Perfetto and `chrome://tracing` open.
+    ///
+    /// # Errors
+    /// Those of the writer.
+    pub fn write_chrome(&self, out: &mut impl io::Write) -> io::Result<()> {
+        chrome::write(self, out)
+    }
+
+    /// As [`write_chrome`](Self::write_chrome), as a string.
+    pub fn to_chrome(&self) -> String {
+        let mut json = Vec::new();
+        // Writing to memory does not fail.
+        let _ = self.write_chrome(&mut json);
+        String::from_utf8_lossy(&json).into_owned()
+    }
+}
+
+/// A part of a goroutine's life that has a name, from [`span`] to its being dropped.
+#[derive(Debug)]
+#[must_use = "a span ends when it is dropped"]
+pub struct Span {
+    open: bool,
+}
+
+/// Begins a span of the calling goroutine, if a trace is being written; it may park and move meanwhile. Spans nest: the last one to
+/// begin is the first to end.
+///
+/// # Example
+/// ```
+/// #[runnext::main]
+/// fn main() {
+///     let _span = runnext::trace::span("start-up"); // free: nobody traces
+/// }
+/// ```
+pub fn span(name: &str) -> Span {
+    Span { open: enter(name) }
+}
+
+/// Begins a span. False: nobody traces.
+fn enter(name: &str) -> bool {
+    let Some(observe) = m::current().map(|m| &m.shared_static().observe) else {
+        return false;
+    };
+    if !observe.is_tracing() {
+        return false;
+    }
+    let number = observe.session().name(name);
+    note(Kind::Span, Some(number));
+    true
+}
+
+fn leave() {
+    note(Kind::SpanEnd, None);
+}
+
+fn note(kind: Kind, value: Option<u64>) {
+    let call = Call::brief();
+    if let Some(m) = call.m()
+        && let Some(g) = m.g()
+    {
+        match value {
+            Some(value) => m.p().eye.note_with(kind, g, value),
+            None => m.p().eye.note(kind, 0, g),
+        }
+    }
+}
+
+impl Drop for Span {
+    fn drop(&mut self) {
+        if self.open {
+            leave();
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! Traces: what is exported is read back, and tells what happened.
+
+mod common;
+#[path = "common/json.rs"]
+mod json;
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use common::{built, runtime, until};
+use json::Json;
+use runnext::trace::{self, Options};
+use runnext::{Runtime, blocking, chan, go, scope, set_procs, time, yield_now};
+
+/// Reads a trace back and checks what must hold of any: runs on a P do not overlap, arrows have two ends, async parts nest.
+fn read(json: &str) -> Vec<Json> {
+    let all = Json::parse(json);
+    let events = all.list("traceEvents").to_vec();
+    let mut tracks: HashMap<u64, Vec<(f64, f64)>> = HashMap::new();
+    let (mut begun, mut arrived) = (HashMap::new(), 0);
+    for e in &events {
+        let ph = e.text("ph").expect("every event has a phase");
+        assert!(e.number("pid").is_some(), "{e:?}");
+        assert!(
+            ph == "M" || e.number("ts").is_some_and(|ts| ts >= 0.0),
+            "{e:?}"
+        );
+        match ph {
+            "X" => {
+                let (ts, dur) = (e.number("ts").unwrap(), e.number("dur").unwrap());
+                assert!(dur >= 0.0);
+                let tid = e.number("tid").unwrap() as u64;
+                tracks.entry(tid).or_default().push((ts, ts + dur));
+            }
+            "s" => {
+                let id = e.number("id").unwrap() as u64;
+                assert!(begun.insert(id, e.number("ts").unwrap()).is_none());
+            }
+            "f" => {
+                let from = begun[&(e.number("id").unwrap() as u64)];
+                assert!(from <= e.number("ts").unwrap(), "an arrow goes back: {e:?}");
+                arrived += 1;
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(begun.len(), arrived);
+    for (p, mut runs) in tracks {
+        runs.sort_by(|a, b| a.partial_cmp(b).unwrap());
+        for pair in runs.windows(2) {
+            // To the thousandth of a microsecond that is written.
+            assert!(pair[0].1 <= pair[1].0 + 0.0015, "P{p}: {pair:?}");
+        }
+    }
+    events
+}
+
+fn runs<'a>(events: &'a [Json], who: &str) -> Vec<&'a Json> {
+    let name = format!("goroutine {who}");
+    events
+        .iter()
+        .filter(|e| e.text("ph") == Some("X") && e.text("name") == Some(&name))
+        .collect()
+}
+
+fn ends<'a>(runs: &[&'a Json]) -> Vec<&'a str> {
+    runs.iter()
+        .map(|r| r.get("args").unwrap().text("end").unwrap())
+        .collect()
+}
+
+#[test]
+fn every_run_of_a_known_goroutine_is_there() {
+    let rt = built(Runtime::builder().procs(1).preemption(false));
+    rt.run(|| {
+        trace::start(Options::default()).unwrap();
+        let (tx, rx) = chan::bounded::<()>(0);
+        let worker = go(move || {
+            yield_now();
+            yield_now();
+            rx.recv().unwrap();
+            rx.recv().unwrap_err();
+        });
+        let id = worker.goroutine().id().to_string();
+        until(|| tx.try_send(()).is_ok());
+        drop(tx);
+        worker.join().unwrap();
+        let trace = trace::stop().unwrap();
+        assert_eq!(trace.lost(), 0);
+        let events = read(&trace.to_chrome());
+        let seen = runs(&events, &id);
+        let ends = ends(&seen);
+        assert_eq!(ends[..2], ["yields", "yields"]);
+        assert_eq!(*ends.last().unwrap(), "ends");
+        assert!(ends.contains(&"chan receive"), "{ends:?}");
+        // It was born and woken by others that ran: arrows.
+        assert!(events.iter().filter(|e| e.text("ph") == Some("f")).count() >= 2);
+    });
+}
+
+#[test]
+fn many_goroutines_on_several_processors_are_consistent() {
+    let rt = runtime(4);
+    rt.run(|| {
+        trace::start(Options::default().events_per_proc(1 << 20)).unwrap();
+        scope(|s| {
+            for i in 0..200u64 {
+                s.go(move || {
+                    for n in 0..50 {
+                        match (i + n) % 4 {
+                            0 => yield_now(),
+                            1 => drop(go(|| ()).join()),
+                            2 => time::sleep(Duration::from_micros(i)),
+                            _ => blocking(|| std::hint::black_box(())),
+                        }
+                    }
+                });
+            }
+        });
+        let trace = trace::stop().unwrap();
+        assert_eq!(trace.lost(), 0);
+        let events = read(&trace.to_chrome());
+        let ended = events
+            .iter()
+            .filter(|e| e.text("ph") == Some("X"))
+            .filter(|e| e.get("args").unwrap().text("end") == Some("ends"))
+            .count();
+        // Every one of them is seen to end, exactly once.
+        assert!(ended >= 200 + 2400, "{ended}");
+        let unknown = runs(&events, "?").len();
+        assert_eq!(unknown, 0);
+        assert!(events.iter().any(|e| e.text("ph") == Some("C")));
+    });
+}
+
+#[test]
+fn what_does_not_fit_is_counted_and_shown() {
+    let rt = built(Runtime::builder().procs(1).preemption(false));
+    rt.run(|| {
+        trace::start(Options::default().events_per_proc(64)).unwrap();
+        scope(|s| {
+            for _ in 0..4 {
+                s.go(|| (0..1000).for_each(|_| yield_now()));
+            }
+        });
+        let trace = trace::stop().unwrap();
+        assert!(trace.lost() > 7000, "{}", trace.lost());
+        assert!(trace.events() < 200);
+        let json = trace.to_chrome();
+        read(&json);
+        assert!(json.contains("events before this were lost"));
+        assert!(json.contains(&format!("\"lost\":{}", trace.lost())));
+    });
+}
+
+#[test]
+fn the_flight_recorder_keeps_the_last_and_goes_on() {
+    let rt = runtime(2);
+    rt.run(|| {
+        trace::start_flight_recorder(Options::default().events_per_proc(1024)).unwrap();
+        let busy = || {
+            scope(|s| {
+                for _ in 0..4 {
+                    s.go(|| (0..2000).for_each(|_| yield_now()));
+                }
+            })
+        };
+        busy();
+        let first = trace::snapshot().unwrap();
+        assert!(first.lost() > 0 && first.events() > 500);
+        read(&first.to_chrome());
+        busy();
+        let second = trace::stop().unwrap();
+        assert!(second.lost() > first.lost());
+        read(&second.to_chrome());
+        assert!(trace::stop().is_none() && trace::snapshot().is_none());
+    });
+}
+
+#[test]
+fn one_at_a_time_and_again() {
+    let rt = runtime(2);
+    rt.run(|| {
+        trace::start(Options::default()).unwrap();
+        let refused = trace::start(Options::default()).unwrap_err();
+        assert_eq!(refused.kind(), std::io::ErrorKind::AlreadyExists);
+        trace::stop().unwrap();
+        trace::start(Options::default()).unwrap();
+        go(|| ()).join().unwrap();
+        let again = trace::stop().unwrap();
+        assert!(again.events() >= 3 && again.events() < 1000, "{again:?}");
+        read(&again.to_chrome());
+    });
+}
+
+#[test]
+fn spans_follow_their_goroutine_and_nest() {
+    let rt = runtime(2);
+    rt.run(|| {
+        trace::start(Options::default()).unwrap();
+        let worker = go(|| {
+            let _outer = trace::span("outer \"quoted\"\n");
+            time::sleep(Duration::from_millis(1));
+            let _inner = trace::span("inner");
+            time::sleep(Duration::from_millis(1));
+        });
+        let id = format!("g{}", worker.goroutine().id());
+        worker.join().unwrap();
+        let events = read(&trace::stop().unwrap().to_chrome());
+        let seen: Vec<_> = events
+            .iter()
+            .filter(|e| e.text("id") == Some(&id))
+            .map(|e| (e.text("ph").unwrap(), e.text("name").unwrap()))
+            .collect();
+        let outer = "outer \"quoted\"\n";
+        assert_eq!(
+            seen,
+            [("b", outer), ("b", "inner"), ("e", "inner"), ("e", outer)]
+        );
+    });
+}
+
+#[test]
+fn processors_that_come_later_are_in_it() {
+    let rt = runtime(1);
+    rt.run(|| {
+        trace::start(Options::default()).unwrap();
+        set_procs(3);
+        scope(|s| {
+            for _ in 0..20 {
+                s.go(|| (0..200).for_each(|_| yield_now()));
+            }
+        });
+        let json = trace::stop().unwrap().to_chrome();
+        read(&json);
+        assert!(json.contains("\"name\":\"P2\""));
+    });
+}
+
+#[test]
+fn a_hundred_thousand_events_come_out_whole() {
+    let rt = built(Runtime::builder().procs(1).preemption(false));
+    rt.run(|| {
+        trace::start(Options::default()).unwrap();
+        scope(|s| {
+            for _ in 0..10 {
+                s.go(|| (0..5000).for_each(|_| yield_now()));
+            }
+        });
+        let trace = trace::stop().unwrap();
+        assert_eq!(trace.lost(), 0);
+        let events = read(&trace.to_chrome());
+        let yields = events
+            .iter()
+            .filter(|e| e.text("ph") == Some("X"))
+            .filter(|e| e.get("args").unwrap().text("end") == Some("yields"))
+            .count();
+        assert_eq!(yields, 50_000);
+    });
+}
