@@ -127,6 +127,16 @@ pub fn accept(listener: BorrowedFd<'_>) -> io::Result<(OwnedFd, SocketAddr)> {
     Ok((fd, from_raw(&raw, len)?))
 }
 
+/// Sets how many connections may wait to be accepted, as many as the system allows if that is less, on a socket that listens or is
+/// bound.
+///
+/// # Errors
+/// Those of `listen`.
+pub fn listen(fd: BorrowedFd<'_>, backlog: i32) -> io::Result<()> {
+    // SAFETY: integers only.
+    check(unsafe { syscall!(libc::SYS_listen, fd.as_raw_fd(), backlog) }).map(drop)
+}
+
 /// Makes calls on `fd` block, or not: a property of the open file, shared by all its descriptors.
 ///
 /// # Errors

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::iter::FusedIterator;
 use std::net::{self, Shutdown, SocketAddr, ToSocketAddrs};
+use std::os::fd::AsFd;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -194,7 +195,8 @@ socket!(TcpListener, net::TcpListener, "listener");
 limits!(TcpListener, read);
 
 impl TcpListener {
-    /// Listens on `addr`; on the first address of a name that can be had.
+    /// Listens on `addr`; on the first address of a name that can be had. As many connections may wait to be accepted as the system
+    /// allows: with the standard library's 128, a burst of clients is turned away for seconds.
     ///
     /// # Blocks
     /// The goroutine, until the name is resolved.
@@ -203,6 +205,7 @@ impl TcpListener {
     /// The last address's, as the system has it; `InvalidInput` if there is none.
     pub fn bind<A: ToSocketAddrs>(addr: A) -> io::Result<TcpListener> {
         let listener = net::TcpListener::bind(&socket::resolve(addr)?[..])?;
+        sys::listen(listener.as_fd(), i32::from(u16::MAX))?;
         TcpListener::from_std(listener)
     }
 

@@ -96,7 +96,7 @@ pub fn storm(args: &Args) {
     let mut buf = [0; 16];
     exchange(&mut [Conn::open(server.addr)], &mut buf[..1]);
     thread::sleep(Duration::from_millis(200));
-    let fds = server.fds();
+    let fds = server.sockets();
     let (start, mut done, mut served) = (now_ns(), 0, 0);
     while done < n {
         let now = width.min(n - done);
@@ -109,7 +109,7 @@ pub fn storm(args: &Args) {
     let mut left = usize::MAX;
     for _ in 0..100 {
         thread::sleep(Duration::from_millis(20));
-        left = server.fds().saturating_sub(fds);
+        left = server.sockets().saturating_sub(fds);
         if left == 0 {
             break;
         }

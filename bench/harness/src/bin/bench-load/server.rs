@@ -52,10 +52,17 @@ impl Server {
         (kib("VmRSS:") + kib("VmPTE:")) * 1024
     }
 
-    /// Open descriptors.
-    pub fn fds(&self) -> usize {
-        let dir = fs::read_dir(format!("/proc/{}/fd", self.pid));
-        dir.expect("its descriptors").count()
+    /// Open sockets. (Other descriptors may come with threads.)
+    pub fn sockets(&self) -> usize {
+        let dir = fs::read_dir(format!("/proc/{}/fd", self.pid)).expect("its descriptors");
+        dir.filter(|fd| {
+            let link = fd
+                .as_ref()
+                .ok()
+                .and_then(|fd| fs::read_link(fd.path()).ok());
+            link.is_some_and(|to| to.to_string_lossy().starts_with("socket:"))
+        })
+        .count()
     }
 }
 
