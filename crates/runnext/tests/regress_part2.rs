@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{built, runtime};
+use common::{built, child, runtime};
 use runnext::{Runtime, go, set_procs, yield_now};
 use stall::{Hogs, hog_for, watchdog};
 
@@ -164,4 +164,52 @@ fn stopping_leaves_no_lock_of_the_allocator_behind() {
         assert_eq!(blocks.iter().map(Vec::len).sum::<usize>(), 7 * 999 * 500);
         stop.store(true, Relaxed);
     }
+}
+
+/// Sends the signal that preempts, as if by `sigqueue`: not one of the runtime's own.
+fn send_foreign(tid: i32) {
+    // SAFETY: plain integers, for which zero is valid.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    info.si_code = libc::SI_QUEUE;
+    let call = libc::SYS_rt_tgsigqueueinfo;
+    // SAFETY: reads `info`; the signal is ignored where nobody handles it.
+    unsafe { libc::syscall(call, libc::getpid(), tid, libc::SIGURG, &raw const info) };
+}
+
+/// Of two pending signals with one number the kernel keeps one. A request to give way that was merged with another signal left its
+/// thread marked as signalled, and none was sent to it ever again: light goroutines waited for whole slices.
+#[test]
+fn a_request_merged_with_another_signal_is_not_the_last() {
+    child(&[], || {
+        // Nobody gives way but on request.
+        let slice = Duration::from_secs(10);
+        let rt = built(Runtime::builder().procs(1).time_slice(slice));
+        let over = Arc::new(AtomicBool::new(false));
+        let noise = {
+            let over = Arc::clone(&over);
+            std::thread::spawn(move || {
+                while !over.load(Relaxed) {
+                    for task in std::fs::read_dir("/proc/self/task").unwrap() {
+                        let tid: i32 = task.unwrap().file_name().to_str().unwrap().parse().unwrap();
+                        send_foreign(tid);
+                    }
+                    std::thread::sleep(Duration::from_micros(100));
+                }
+            })
+        };
+        let hog = {
+            let over = Arc::clone(&over);
+            rt.go(move || while !over.load(Relaxed) {})
+        };
+        let ticker = rt.go(|| {
+            for _ in 0..500 {
+                runnext::time::sleep(Duration::from_millis(1));
+            }
+        });
+        ticker.join().unwrap();
+        over.store(true, Relaxed);
+        hog.join().unwrap();
+        noise.join().unwrap();
+    })
+    .passed();
 }

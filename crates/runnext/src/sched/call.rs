@@ -245,7 +245,19 @@ impl Shared {
         if self.special.load(Relaxed) {
             return self.put_special(p, g);
         }
-        self.put_next(p, g);
+        if g.is_light() {
+            self.put_next(p, g);
+        } else {
+            self.put_hog(g);
+        }
+    }
+
+    /// Hogs wait where every P finds them, and in no local queue in front of light ones, who would wait for whole slices.
+    #[cold]
+    fn put_hog(&self, g: &G) {
+        // SAFETY: runnable, and in no queue.
+        unsafe { self.push_global(g.ptr()) };
+        self.wake_another();
     }
 
     /// Into `runnext`.
@@ -271,6 +283,9 @@ impl Shared {
     pub(super) fn put_tail(&self, p: &P, g: &G) {
         if p.groups.is_on() && self.put_back(p, g) {
             return;
+        }
+        if !g.is_light() {
+            return self.put_hog(g);
         }
         // SAFETY: the caller owns p; g is runnable and in no queue.
         if let Err(overflow) = unsafe { p.runq.push(g.ptr()) } {

@@ -360,17 +360,17 @@ impl Shared {
         self.global_len.store(global.queue.len(), Relaxed);
     }
 
-    /// Up to `n` from the global head. One that is wired comes alone: it costs a switch of threads wherever it runs, so it
-    /// stays within reach of all Ps, and in no local queue in front of light ones.
+    /// Up to `n` from the global head. A hog comes alone: it stays within reach of all Ps, and in no local queue in front of
+    /// light ones. So does one that is wired: it costs a switch of threads wherever it runs.
     pub(crate) fn take_global(&self, n: usize) -> List<G> {
         let mut global = self.global.lock();
         // SAFETY: queued, so alive.
-        let wired = |g: NonNull<G>| !unsafe { g.as_ref() }.wired().is_null();
+        let header = |g: NonNull<G>| unsafe { g.as_ref() };
         let free = global
             .queue
             .iter()
             .take(n)
-            .take_while(|g| !wired(*g))
+            .take_while(|g| header(*g).is_light() && header(*g).wired().is_null())
             .count();
         let list = global.queue.take(free.max(1).min(n));
         self.global_len.store(global.queue.len(), Relaxed);

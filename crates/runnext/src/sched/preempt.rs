@@ -93,20 +93,25 @@ unsafe extern "C" fn on_signal(signo: i32, info: *mut signal::siginfo_t, context
     let error = errno::get();
     // SAFETY: the kernel gave us this siginfo.
     let (timer, sent) = unsafe { (signal::from_timer(info), signal::from_tgkill(info)) };
-    match m::current() {
+    let m = m::current();
+    // Of several pending signals with one number the kernel delivers one: whichever this is, a request may have come with it.
+    let asked = m.is_some_and(|m| m.signalled.swap(false, Relaxed));
+    match m {
         Some(m) if timer => slice_over(m),
-        Some(m) if sent && m.signalled.swap(false, Relaxed) => {
-            // It may have given way to the note meanwhile; then there is nothing to do, and nobody to pass it on to.
-            if m.asked.load(Relaxed) {
-                stop_here(m, Why::Wakeup);
-            }
-        }
+        Some(_) if sent && asked => {}
         _ => {
             if let Some((_, previous)) = SIGNAL.get() {
                 // SAFETY: with the arguments the kernel gave us.
                 unsafe { previous.chain(signo, info, context) };
             }
         }
+    }
+    // It may have given way to the note meanwhile; then there is nothing to do, and nobody to pass it on to.
+    if let Some(m) = m
+        && asked
+        && m.asked.load(Relaxed)
+    {
+        stop_here(m, Why::Wakeup);
     }
     errno::set(error);
 }

@@ -387,13 +387,7 @@ fn execute(m: &'static M, g: &'static G) -> bool {
             }
             Some(Switch::Yield) => {
                 g.state.set_runnable();
-                if g.is_light() {
-                    shared.put_tail(p, g);
-                } else {
-                    // A hog that gives way does so to everybody. SAFETY: runnable, and in no queue.
-                    unsafe { shared.push_global(g.ptr()) };
-                    shared.wake_another();
-                }
+                shared.put_tail(p, g);
                 break;
             }
             None => {
