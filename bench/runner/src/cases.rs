@@ -7,6 +7,7 @@ mod part1;
 mod part2;
 mod part3;
 mod part4;
+mod part7;
 
 /// Which direction is good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -159,7 +160,14 @@ impl Case {
 
 /// All cases in the order they run.
 pub fn all() -> Vec<Case> {
-    [part1::all(), part2::all(), part3::all(), part4::all()].concat()
+    [
+        part1::all(),
+        part2::all(),
+        part3::all(),
+        part4::all(),
+        part7::all(),
+    ]
+    .concat()
 }
 
 #[cfg(test)]

@@ -183,6 +183,21 @@ pub fn request_slice(slice_ns: u64) -> bool {
     unsafe { syscall!(libc::SYS_sched_setattr, THIS_THREAD, &raw const attr, 0) == 0 }
 }
 
+/// Puts the calling thread before all normal ones (`SCHED_FIFO`, lowest level): for a measuring instrument that sleeps most of
+/// the time and must not be late. Threads it starts are normal again. False without the privilege.
+///
+/// ```
+/// std::thread::spawn(|| runnext_sys::thread::request_realtime()).join().unwrap();
+/// ```
+pub fn request_realtime() -> bool {
+    // SAFETY: a plain structure of integers, for which zero is valid.
+    let mut param: libc::sched_param = unsafe { std::mem::zeroed() };
+    param.sched_priority = 1;
+    let policy = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
+    // SAFETY: reads the structure only; concerns the calling thread.
+    unsafe { syscall!(libc::SYS_sched_setscheduler, 0, policy, &raw const param) == 0 }
+}
+
 /// Lets the kernel end the calling thread's timed waits no later than `ns` after their time (50 µs
 /// by default), against merging wake-ups. Affects futexes, the poller and sleeps.
 pub fn set_timer_slack(ns: u64) {
