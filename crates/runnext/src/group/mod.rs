@@ -138,6 +138,17 @@ impl TaskGroup {
         f()
     }
 
+    /// The groups that were used in the current runtime and are not gone, for those who show what they do. May be empty while
+    /// one is just being added.
+    ///
+    /// # Panics
+    /// Outside a runtime.
+    pub fn all() -> Vec<TaskGroup> {
+        let records = current_shared("TaskGroup::all").groups.records();
+        let group = |(_, record)| TaskGroup { record };
+        records.into_iter().map(group).collect()
+    }
+
     /// The group of the calling goroutine; none if it is in no group, and on a plain thread.
     pub fn current() -> Option<TaskGroup> {
         of(m::current()?.g()?)

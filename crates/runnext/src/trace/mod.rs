@@ -230,6 +230,11 @@ impl Trace {
         self.rings.iter().map(|(_, copied)| copied.lost).sum()
     }
 
+    /// Whether it is a flight recorder's: events share clock readings.
+    pub fn is_coarse(&self) -> bool {
+        self.coarse
+    }
+
     /// How long it lasted.
     pub fn duration(&self) -> std::time::Duration {
         std::time::Duration::from_nanos(clock::ticks_to_ns(self.ended.saturating_sub(self.began)))

@@ -1,0 +1,233 @@
+//! A debug endpoint for [runnext] programs, served by goroutines of the program itself.
+//!
+//! | path                        | what                                                                                  |
+//! |-----------------------------|----------------------------------------------------------------------------------------|
+//! | `/`                         | what there is                                                                           |
+//! | `/metrics`                  | OpenMetrics, for Prometheus: the scheduler's counters, gauges and histograms; task groups |
+//! | `/debug/vars`               | the same and more as JSON, in the manner of Go's expvar                                 |
+//! | `/debug/goroutines`         | all goroutines, as Go shows them; `?format=json`; `?limit=n` (100,000 unless said)       |
+//! | `/debug/trace?seconds=n`    | what happens in the next `n` seconds (up to 60), for Perfetto and `chrome://tracing`     |
+//!
+//! ```no_run
+//! #[runnext::main]
+//! fn main() -> std::io::Result<()> {
+//!     let debug = runnext_debug::serve("127.0.0.1:6060")?;
+//!     println!("http://{}/metrics", debug.local_addr());
+//!     // … the program …
+//!     debug.stop();
+//!     Ok(())
+//! }
+//! ```
+//!
+//! # Who may ask
+//! What is served tells how the program is built and what it does, so [`serve`] takes loopback addresses only; [`Options::allow_remote`]
+//! is for those who know who can reach the port. Only GET (and HEAD) is answered; nothing that is served changes the program, but that a trace costs it
+//! some time while it is taken.
+//!
+//! # Bounds
+//! At most 32 connections at once, others wait; requests of 16 KiB; ten seconds for their headers. One dump and one trace at a time:
+//! a second is refused with 503. An answer is made in memory before it is sent.
+
+#![forbid(unsafe_code)]
+
+mod goroutines;
+mod json;
+mod metrics;
+mod router;
+mod vars;
+
+use std::convert::Infallible;
+use std::io;
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use runnext::hyper::{Io, Timer};
+use runnext::net::TcpListener;
+use runnext::sync::Semaphore;
+use runnext::{JoinHandle, block_on, go};
+
+use router::{Asked, Reply, State};
+
+/// Connections served at once.
+const CONNECTIONS: usize = 32;
+/// The largest head of a request.
+const HEAD_BYTES: usize = 16 << 10;
+/// How long a client may take to send it.
+const HEAD_TIME: Duration = Duration::from_secs(10);
+
+/// How a [`Server`] is run.
+#[derive(Clone, Copy, Debug, Default)]
+#[must_use]
+pub struct Options {
+    remote: bool,
+}
+
+impl Options {
+    /// Allows addresses that other machines can reach. Default: no.
+    pub fn allow_remote(mut self, yes: bool) -> Self {
+        self.remote = yes;
+        self
+    }
+
+    /// As [`serve`](fn@serve).
+    ///
+    /// # Errors
+    /// As [`serve`](fn@serve).
+    ///
+    /// # Panics
+    /// As [`serve`](fn@serve).
+    pub fn serve(self, addr: impl ToSocketAddrs) -> io::Result<Server> {
+        let addrs: Vec<SocketAddr> = addr.to_socket_addrs()?.collect();
+        let refused = addrs.iter().find(|a| !self.remote && !a.ip().is_loopback());
+        if let Some(addr) = refused {
+            return Err(io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                format!(
+                    "{addr} can be reached from outside: a debug endpoint shows how the program works. Bind it to \
+                     127.0.0.1 or [::1], or allow it with Options::default().allow_remote(true)"
+                ),
+            ));
+        }
+        let listener = TcpListener::bind(&addrs[..])?;
+        let addr = listener.local_addr()?;
+        let ends = Arc::new(AtomicBool::new(false));
+        let accepting = {
+            let ends = Arc::clone(&ends);
+            go(move || accept(&listener, &ends))
+        };
+        Ok(Server {
+            addr,
+            ends,
+            accepting,
+        })
+    }
+}
+
+/// Serves the debug endpoint at a loopback address, in goroutines of the current runtime. Port 0 is any free one
+/// ([`Server::local_addr`] says which).
+///
+/// # Errors
+/// `PermissionDenied` for an address that other machines can reach (see [`Options::allow_remote`]); the system's if the address
+/// cannot be had.
+///
+/// # Panics
+/// Outside a runtime.
+///
+/// # Example
+/// ```
+/// use std::io::{Read, Write};
+///
+/// #[runnext::main]
+/// fn main() -> std::io::Result<()> {
+///     let debug = runnext_debug::serve("127.0.0.1:0")?;
+///     let mut stream = runnext::net::TcpStream::connect(debug.local_addr())?;
+///     stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n")?;
+///     let mut reply = String::new();
+///     stream.read_to_string(&mut reply)?;
+///     assert!(reply.contains("runnext_goroutines"));
+///     debug.stop();
+///     Ok(())
+/// }
+/// ```
+pub fn serve(addr: impl ToSocketAddrs) -> io::Result<Server> {
+    Options::default().serve(addr)
+}
+
+/// A debug endpoint that is being served. Dropping it leaves it running.
+#[derive(Debug)]
+pub struct Server {
+    addr: SocketAddr,
+    ends: Arc<AtomicBool>,
+    accepting: JoinHandle<()>,
+}
+
+impl Server {
+    /// Where it is served.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// Accepts no more connections; the port is free when this returns. Those that are open are served to their end.
+    ///
+    /// # Blocks
+    /// The goroutine, briefly.
+    pub fn stop(self) {
+        self.ends.store(true, SeqCst);
+        // A connection of our own ends the wait for one.
+        let _ = runnext::blocking(|| TcpStream::connect_timeout(&self.addr, HEAD_TIME));
+        let _ = self.accepting.join();
+    }
+}
+
+fn accept(listener: &TcpListener, ends: &AtomicBool) {
+    let state = Arc::new(State::new());
+    let room = Arc::new(Semaphore::new(CONNECTIONS));
+    for stream in listener.incoming() {
+        if ends.load(SeqCst) {
+            return;
+        }
+        let Ok(stream) = stream else {
+            // Out of descriptors, most likely: not for ever.
+            runnext::time::sleep(Duration::from_millis(50));
+            continue;
+        };
+        std::mem::forget(room.acquire()); // given back below
+        let (state, room) = (Arc::clone(&state), Arc::clone(&room));
+        go(move || {
+            let service = service_fn(|request| answer(Arc::clone(&state), request));
+            let connection = http1::Builder::new()
+                .timer(Timer::new())
+                .header_read_timeout(HEAD_TIME)
+                .max_buf_size(HEAD_BYTES)
+                .serve_connection(Io::new(stream), service);
+            // A client that went away is none of our business.
+            let _ = block_on(connection);
+            room.add_permits(1);
+        });
+    }
+}
+
+async fn answer(
+    state: Arc<State>,
+    request: Request<Incoming>,
+) -> Result<Response<Full<Bytes>>, Infallible> {
+    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        let mut response = respond(Reply::refused(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "only GET and HEAD are answered here",
+        ));
+        let allowed = HeaderValue::from_static("GET, HEAD");
+        response.headers_mut().insert(ALLOW, allowed);
+        return Ok(response);
+    }
+    let asked = Asked {
+        path: request.uri().path().to_owned(),
+        query: request.uri().query().unwrap_or("").to_owned(),
+    };
+    // In a goroutine: it may sleep, and gathering takes a while.
+    let reply = go(move || state.answer(&asked)).await;
+    Ok(respond(reply.unwrap_or_else(|_| {
+        Reply::refused(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "it panicked; stderr has the reason",
+        )
+    })))
+}
+
+fn respond(reply: Reply) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(reply.body));
+    *response.status_mut() = reply.status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(reply.kind));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}

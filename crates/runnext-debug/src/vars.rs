@@ -1,0 +1,64 @@
+//! `/debug/vars`: every metric by its name, in the manner of Go's expvar.
+
+use std::fmt::Write;
+
+use runnext::stats::{self, Histogram, Metric};
+use runnext::{TaskGroup, num_goroutines};
+
+use crate::json::Quoted;
+
+pub(crate) fn json() -> String {
+    let mut text = String::from("{\n\"cmdline\": [");
+    for (i, argument) in std::env::args().enumerate() {
+        let comma = if i == 0 { "" } else { "," };
+        let _ = write!(text, "{comma}{}", Quoted(&argument));
+    }
+    let _ = write!(text, "],\n\"goroutines\": {}", num_goroutines());
+    let stats = stats::read();
+    text.push_str(",\n\"sched\": {");
+    for (i, (name, metric)) in stats.metrics().enumerate() {
+        text.push_str(if i == 0 { "\n" } else { ",\n" });
+        let _ = write!(text, "  {}: ", Quoted(name));
+        match metric {
+            Metric::U64(n) => drop(write!(text, "{n}")),
+            Metric::F64(x) => drop(write!(text, "{x}")),
+            Metric::Histogram(h) => histogram(&mut text, &h),
+            _ => text.push_str("null"),
+        }
+    }
+    text.push_str("\n},\n\"groups\": [");
+    for (i, group) in TaskGroup::all().iter().enumerate() {
+        text.push_str(if i == 0 { "\n" } else { ",\n" });
+        let s = group.stats();
+        let _ = write!(
+            text,
+            "  {{\"name\": {}, \"cpu_seconds\": {}, \"throttled_seconds\": {}, \"throttled\": {}, \
+             \"runnable\": {}, \"goroutines\": {}, \"wake_latency\": ",
+            Quoted(group.name()),
+            s.cpu_time.as_secs_f64(),
+            s.throttled_time.as_secs_f64(),
+            s.throttled_count,
+            s.runnable,
+            s.goroutines,
+        );
+        histogram(&mut text, &s.wake_latency);
+        text.push('}');
+    }
+    text.push_str("\n]\n}\n");
+    text
+}
+
+fn histogram(text: &mut String, h: &Histogram) {
+    let at = |q: f64| h.quantile(q).as_secs_f64();
+    let _ = write!(
+        text,
+        "{{\"count\": {}, \"sum\": {}, \"p50\": {}, \"p90\": {}, \"p99\": {}, \"p999\": {}, \"max\": {}}}",
+        h.count(),
+        h.sum().as_secs_f64(),
+        at(0.5),
+        at(0.9),
+        at(0.99),
+        at(0.999),
+        at(1.0),
+    );
+}

@@ -1,0 +1,258 @@
+//! The endpoint as a client sees it.
+
+#[path = "../../runnext/tests/common/json.rs"]
+mod json;
+
+use std::collections::HashMap;
+use std::io::{self, Read, Write};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use json::Json;
+use runnext::net::TcpStream;
+use runnext::{TaskGroup, chan, go, goroutine, scope, time, yield_now};
+
+struct Answer {
+    status: u16,
+    head: String,
+    body: String,
+}
+
+fn send(addr: SocketAddr, request: &str) -> Answer {
+    let mut stream = TcpStream::connect(addr).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut all = String::new();
+    stream.read_to_string(&mut all).unwrap();
+    let (head, body) = all.split_once("\r\n\r\n").unwrap_or((&all, ""));
+    Answer {
+        status: head
+            .split(' ')
+            .nth(1)
+            .and_then(|s| s.parse().ok())
+            .unwrap_or(0),
+        head: head.to_lowercase(),
+        body: body.to_owned(),
+    }
+}
+
+fn get(addr: SocketAddr, path: &str) -> Answer {
+    send(
+        addr,
+        &format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"),
+    )
+}
+
+/// The series of an OpenMetrics text, by name and labels.
+fn series(text: &str) -> HashMap<String, f64> {
+    assert!(text.ends_with("# EOF\n"), "{text}");
+    let mut all = HashMap::new();
+    for line in text.lines().filter(|l| !l.starts_with('#')) {
+        let (name, value) = line.rsplit_once(' ').unwrap();
+        let twice = all.insert(name.to_owned(), value.parse().unwrap());
+        assert!(twice.is_none(), "{name} twice");
+    }
+    all
+}
+
+#[runnext::test(procs = 2)]
+fn metrics_agree_with_the_program() {
+    let server = runnext_debug::serve("127.0.0.1:0").unwrap();
+    scope(|s| (0..100).for_each(|_| drop(s.go(yield_now))));
+    let group = TaskGroup::new("web \"quoted\"");
+    let same = TaskGroup::new("web \"quoted\"");
+    group.go(|| ()).join().unwrap();
+    same.go(|| ()).join().unwrap();
+    let answer = get(server.local_addr(), "/metrics");
+    assert_eq!(answer.status, 200);
+    assert!(
+        answer
+            .head
+            .contains("content-type: application/openmetrics-text; version=1.0.0")
+    );
+    let all = series(&answer.body);
+    assert!(all["runnext_goroutines_created_total"] >= 101.0);
+    assert!(all["runnext_executions_total"] >= 200.0);
+    assert_eq!(all["runnext_procs"], 2.0);
+    assert!(all["runnext_goroutines"] >= 2.0);
+    assert!(all.contains_key("runnext_preemptions_total{kind=\"slice\"}"));
+    let count = all["runnext_sched_latency_seconds_count"];
+    assert_eq!(
+        all["runnext_sched_latency_seconds_bucket{le=\"+Inf\"}"],
+        count
+    );
+    assert!(
+        all.contains_key("runnext_group_cpu_seconds_total{group=\"web \\\"quoted\\\"\"}"),
+        "{}",
+        answer.body
+    );
+    server.stop();
+}
+
+#[runnext::test(procs = 2)]
+fn vars_are_json() {
+    let server = runnext_debug::serve("127.0.0.1:0").unwrap();
+    let group = TaskGroup::new("batch");
+    group.go(|| ()).join().unwrap();
+    let answer = get(server.local_addr(), "/debug/vars");
+    assert_eq!(answer.status, 200);
+    let vars = Json::parse(&answer.body);
+    let sched = vars.get("sched").unwrap();
+    assert_eq!(sched.number("MaxProcs"), Some(2.0));
+    assert!(
+        sched
+            .get("/sched/latencies:seconds")
+            .unwrap()
+            .number("count")
+            .is_some()
+    );
+    assert!(
+        vars.list("groups")
+            .iter()
+            .any(|g| g.text("name") == Some("batch"))
+    );
+    assert!(!vars.list("cmdline").is_empty());
+    server.stop();
+}
+
+#[runnext::test(procs = 2)]
+fn goroutines_as_text_and_json() {
+    let server = runnext_debug::serve("127.0.0.1:0").unwrap();
+    let addr = server.local_addr();
+    let (tx, rx) = chan::bounded::<()>(0);
+    let waiter = goroutine::Builder::new()
+        .name("the \"waiter\"")
+        .spawn(move || rx.recv())
+        .unwrap();
+    let id = waiter.goroutine().id();
+    let line = format!("goroutine {id} [chan receive]: 'the \"waiter\"'");
+    while !get(addr, "/debug/goroutines").body.contains(&line) {
+        time::sleep(Duration::from_millis(5));
+    }
+    let all = Json::parse(&get(addr, "/debug/goroutines?format=json").body);
+    let entry = all
+        .list("goroutines")
+        .iter()
+        .find(|g| g.number("id") == Some(id as f64));
+    let entry = entry.expect("it waits");
+    assert_eq!(entry.text("state"), Some("chan receive"));
+    assert_eq!(entry.text("name"), Some("the \"waiter\""));
+    assert!(entry.text("spawned_at").unwrap().contains("endpoint.rs:"));
+    assert!(!entry.list("stack").is_empty());
+    let one = get(addr, "/debug/goroutines?limit=1").body;
+    assert_eq!(one.matches("goroutine ").count(), 1, "{one}");
+    assert!(one.contains("... and "), "{one}");
+    drop(tx);
+    waiter.join().unwrap().unwrap_err();
+    server.stop();
+}
+
+#[runnext::test(procs = 2)]
+fn a_trace_of_what_happens_meanwhile() {
+    let server = runnext_debug::serve("127.0.0.1:0").unwrap();
+    let addr = server.local_addr();
+    let asked = go(move || get(addr, "/debug/trace?seconds=0.3"));
+    time::sleep(Duration::from_millis(100));
+    // Not two at once.
+    let refused = get(addr, "/debug/trace?seconds=0.01");
+    assert_eq!(refused.status, 503, "{}", refused.body);
+    scope(|s| (0..50).for_each(|_| drop(s.go(yield_now))));
+    let answer = asked.join().unwrap();
+    assert_eq!(answer.status, 200);
+    let trace = Json::parse(&answer.body);
+    let runs = trace
+        .list("traceEvents")
+        .iter()
+        .filter(|e| e.text("ph") == Some("X"));
+    assert!(runs.count() >= 100);
+    server.stop();
+}
+
+#[runnext::test(procs = 2)]
+fn what_is_wrong_is_said() {
+    let server = runnext_debug::serve("127.0.0.1:0").unwrap();
+    let addr = server.local_addr();
+    for (path, status, says) in [
+        ("/nothing", 404, "/ says what there is"),
+        ("/debug/trace?seconds=61", 400, "from 0 to 60"),
+        ("/debug/trace?seconds=-1", 400, "from 0 to 60"),
+        ("/debug/trace?seconds=NaN", 400, "from 0 to 60"),
+        ("/debug/trace?secs=1", 400, "only: seconds"),
+        ("/debug/goroutines?format=xml", 400, "text or json"),
+        ("/debug/goroutines?limit=0", 400, "limit is a number"),
+        ("/metrics?x=1", 400, "takes no parameters"),
+    ] {
+        let answer = get(addr, path);
+        assert_eq!(answer.status, status, "{path}: {}", answer.body);
+        assert!(answer.body.contains(says), "{path}: {}", answer.body);
+    }
+    let posted = send(
+        addr,
+        "POST /metrics HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\nconnection: close\r\n\r\n",
+    );
+    assert_eq!(posted.status, 405);
+    assert!(posted.head.contains("allow: get, head"));
+    let head = send(
+        addr,
+        "HEAD /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n",
+    );
+    assert_eq!((head.status, head.body.as_str()), (200, ""));
+    assert_eq!(send(addr, "no http at all\r\n\r\n").status, 400);
+    let long = format!("GET /{} HTTP/1.1\r\nhost: x\r\n\r\n", "x".repeat(40_000));
+    assert!((400..500).contains(&send_lenient(addr, &long)));
+    let index = get(addr, "/");
+    assert!(index.status == 200 && index.body.contains("/debug/trace"));
+    server.stop();
+}
+
+/// The server may close while we still send.
+fn send_lenient(addr: SocketAddr, request: &str) -> u16 {
+    let mut stream = TcpStream::connect(addr).unwrap();
+    let _ = stream.write_all(request.as_bytes());
+    let mut all = Vec::new();
+    let _ = stream.read_to_end(&mut all);
+    let text = String::from_utf8_lossy(&all).into_owned();
+    text.split(' ')
+        .nth(1)
+        .and_then(|s| s.parse().ok())
+        .unwrap_or(400)
+}
+
+#[runnext::test(procs = 2)]
+fn only_here_unless_told_otherwise() {
+    let refused = runnext_debug::serve("0.0.0.0:0").unwrap_err();
+    assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
+    assert!(refused.to_string().contains("allow_remote"));
+    let server = runnext_debug::Options::default()
+        .allow_remote(true)
+        .serve("0.0.0.0:0")
+        .unwrap();
+    server.stop();
+}
+
+#[runnext::test(procs = 2)]
+fn a_stopped_one_frees_its_port() {
+    let server = runnext_debug::serve("127.0.0.1:0").unwrap();
+    let addr = server.local_addr();
+    assert_eq!(get(addr, "/").status, 200);
+    server.stop();
+    assert!(TcpStream::connect(addr).is_err());
+}
+
+#[runnext::test(procs = 2)]
+fn a_thousand_groups_and_more_are_bounded() {
+    let server = runnext_debug::serve("127.0.0.1:0").unwrap();
+    let groups: Vec<_> = (0..1200)
+        .map(|i| TaskGroup::new(&format!("g{i}")))
+        .collect();
+    for group in &groups {
+        group.go(|| ()).join().unwrap();
+    }
+    let all = series(&get(server.local_addr(), "/metrics").body);
+    let shown = all
+        .keys()
+        .filter(|k| k.starts_with("runnext_group_goroutines{"))
+        .count();
+    assert_eq!(shown, 1000);
+    assert!(all.contains_key("runnext_group_cpu_seconds_total{group=\"(others)\"}"));
+    server.stop();
+}
