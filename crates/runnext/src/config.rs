@@ -20,6 +20,8 @@ pub(crate) struct Debug {
     pub(crate) preempt_signal: i32,
     /// Lock owners run in the name of who waits for them.
     pub(crate) lend: bool,
+    /// Say so when a goroutine moves with what belongs to its thread.
+    pub(crate) hazards: bool,
     /// Seed of all scheduling dice.
     pub(crate) seed: u64,
     /// A line about the scheduler every so many milliseconds; 0: none.
@@ -51,6 +53,7 @@ impl Debug {
             mprotect_guards: false,
             preempt_signal: SIGURG,
             lend: true,
+            hazards: cfg!(debug_assertions),
             seed,
             schedtrace: 0,
             scheddetail: false,
@@ -81,6 +84,7 @@ impl Debug {
                         "ignored '{item}': a signal can be 10 (USR1), 12 (USR2), 23 (URG) or a real-time one, 34 to 64"
                     )),
                 },
+                "hazards" => debug.hazards = number != 0,
                 "lend" => debug.lend = number != 0,
                 "seed" => debug.seed = number,
                 "schedtrace" => debug.schedtrace = number,
@@ -89,7 +93,7 @@ impl Debug {
                 "flightrecorder" => debug.flight_recorder = number,
                 "sigquit" => debug.sigquit = number != 0,
                 _ => complaints.push(format!(
-                    "ignored '{item}': known are asyncpreemptoff, chaos, flightrecorder, lend, mprotectguards, preemptsignal, scheddetail, schedtrace, \
+                    "ignored '{item}': known are asyncpreemptoff, chaos, flightrecorder, hazards, lend, mprotectguards, preemptsignal, scheddetail, schedtrace, \
                      seed, sigquit, stalls"
                 )),
             }

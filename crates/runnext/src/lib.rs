@@ -24,7 +24,8 @@
 //! section. Code that runs in goroutines must therefore not keep a borrow of a `thread_local!`, or a handle into one, over such a
 //! call. [`Builder::build`] is `unsafe` for this reason alone; [`macro@main`] and [`macro@test`] accept the contract on the
 //! program's behalf. [`goroutine_local!`] is the replacement, [`lock_os_thread`] the way out for a library that
-//! needs its thread. Preemption never moves a goroutine and adds nothing to this.
+//! needs its thread. [`hazard`] finds breaches, and has a list of how popular crates behave. Preemption never moves a goroutine and adds
+//! nothing to this.
 //!
 //! # What is where
 //! | to                                     | use                                                             |
@@ -61,6 +62,7 @@ pub mod future;
 mod g;
 pub mod goroutine;
 mod group;
+pub mod hazard;
 #[cfg(feature = "hyper")]
 pub mod hyper;
 mod instant;

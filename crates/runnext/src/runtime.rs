@@ -22,7 +22,7 @@ use crate::sched::blocking::blocking;
 use crate::sched::groups::Limit;
 use crate::sched::spawn::{self, Options};
 use crate::sched::{Config, MAX_PROCS, Shared, start_threads};
-use crate::sched::{preempt, report};
+use crate::sched::{hazards, preempt, report};
 use crate::stack;
 use crate::stats::{self, SchedStats};
 use crate::trace;
@@ -301,6 +301,7 @@ impl Builder {
         let debug = Debug::from_env();
         let (signal, sigquit) = (debug.preempt_signal, debug.sigquit);
         let recorded = debug.flight_recorder;
+        hazards::set(debug.hazards);
         let reports = report::Reports {
             schedtrace: Duration::from_millis(debug.schedtrace),
             detail: debug.scheddetail,

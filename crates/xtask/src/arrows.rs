@@ -15,7 +15,7 @@ const LAYERS: &[&[&str]] = &[
     &["g", "stack", "instant"],
     // Ms and Ps are the scheduler's nouns, `sched` its verbs.
     &["m", "p", "sched", "observe", "stats", "dump"],
-    &["local", "overflow"],
+    &["local", "overflow", "hazard"],
     &["goroutine", "group"],
     &["scope"],
     &["sync"],

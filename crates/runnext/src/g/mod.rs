@@ -25,6 +25,7 @@
 //! I2  The header returns to the slab when DONE is set, ONCPU is clear and no handle is left; of the two
 //!     parties that can complete that condition exactly one sees it completed.
 
+mod ext;
 mod grouped;
 mod locks;
 mod peek;
@@ -48,6 +49,8 @@ use runnext_sys::cpu;
 
 use crate::fatal::fatal;
 use crate::stack::Stack;
+
+pub(crate) use ext::{Ext, Held};
 
 pub(crate) use peek::Peek;
 pub(crate) use reason::WaitReason;
@@ -186,14 +189,6 @@ pub(crate) struct Cold {
     /// CPU time it was charged with, in ns.
     cpu: AtomicU64,
     payload: UnsafeCell<[MaybeUninit<u64>; INLINE / 8]>,
-}
-
-/// What only some goroutines have; allocated in user context when first needed.
-#[derive(Default)]
-pub(crate) struct Ext {
-    pub(crate) name: Option<Box<str>>,
-    /// Its `goroutine_local!` values, in the form `local` gives them.
-    pub(crate) locals: Option<Box<dyn Any>>,
 }
 
 const _: () = assert!(size_of::<G>() == 64 && size_of::<Cold>() <= 128);

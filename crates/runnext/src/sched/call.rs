@@ -145,6 +145,8 @@ impl Call {
         self.m = m::current(); // R2
         if let Some(m) = self.m {
             m.home.set(home);
+            #[cfg(debug_assertions)]
+            super::hazards::check(m, g);
         }
     }
 

@@ -33,6 +33,7 @@ pub(crate) mod call;
 mod deadlock;
 pub(crate) mod future;
 pub(crate) mod groups;
+pub(crate) mod hazards;
 mod idle;
 mod monitor;
 pub(crate) mod netpoll;

@@ -1,0 +1,78 @@
+//! What belongs to a thread, and must not be held over a call that parks: a check for the thread-local contract.
+//!
+//! A goroutine may go on on another thread after any call that parks. Whatever it holds that lives in a `thread_local!` then belongs to
+//! somebody else. The compiler cannot see that; this module helps to: [`hold`] says that something of the thread is
+//! held, and if the goroutine moves before the guard is dropped, that is reported on stderr, once, with both places.
+//!
+//! The check is on in debug builds, at each move and when the guard is dropped; `RUNNEXT_DEBUG=hazards=0` turns it off.
+//! `RUNNEXT_DEBUG=hazards=1` turns it on in release builds, where only the drop is checked. Otherwise a guard costs nothing worth measuring.
+//!
+//! # How popular crates behave
+//! | crate                          | what it keeps in a thread-local         | on goroutines                                                    |
+//! |--------------------------------|-----------------------------------------|------------------------------------------------------------------|
+//! | log, serde, regex, bytes, http | nothing, or caches used within one call | fine                                                             |
+//! | tracing, events                | the default subscriber, looked up per event | fine, with a global default; `with_default` must not span a park |
+//! | tracing, spans                 | the stack of entered spans, per thread  | `span.enter()` must not be held over a park: the span would be left on another thread. `in_scope` around code that does not park, or `Instrument` on futures |
+//! | rand                           | the generator that `rand::rng()` refers to | call it where it is used; never keep what it returns over a park (two goroutines would draw the same numbers). An own `StdRng` is fine |
+//! | tokio, `Handle::enter`         | the runtime that is entered             | around each poll, never over a park (`crates/ecosystem` has a wrapper) |
+//! | tokio, `Handle::block_on`      | that a runtime is entered               | blocks the thread; works, like any call that blocks              |
+//! | tokio, `spawn` on a `Handle`   | nothing                                 | fine; await the handle with [`block_on`](crate::block_on), its wakers are ordinary |
+//! | reqwest (async)                | needs tokio entered while polled        | as above                                                         |
+//! | reqwest::blocking              | a thread and runtime of its own         | works, blocks the thread; not inside a future                    |
+//! | rayon                          | the worker a thread is, if it is one    | `join` and `install` from a goroutine block the thread; inside a pool's thread it is not a goroutine |
+//! | rustls, ring                   | nothing                                 | fine                                                             |
+//! | rusqlite, libraries in C       | errno-like state within one call        | fine; [`blocking`](crate::blocking) around long calls            |
+//! | std's `RefCell` in a `thread_local!` | the borrow                        | must end before a park: that is the contract                     |
+//! | std's `MutexGuard`             | nothing on Linux                        | works, but whoever waits for it blocks a thread: prefer [`sync::Mutex`](crate::sync::Mutex) |
+
+use std::marker::PhantomData;
+use std::panic::Location;
+
+use crate::sched::hazards;
+
+/// Says that the calling goroutine holds something of its thread's, until the guard is dropped. `what` completes the sentence
+/// "goroutine 7 took …". On a plain thread, and when the check is off, it does nothing.
+///
+/// # Example
+/// ```
+/// use std::cell::RefCell;
+/// thread_local! { static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) }; }
+///
+/// fn render(work: impl FnOnce(&mut Vec<u8>)) {
+///     SCRATCH.with_borrow_mut(|scratch| {
+///         let _held = runnext::hazard::hold("the scratch buffer");
+///         work(scratch); // reported if this parks and comes back elsewhere
+///         scratch.clear();
+///     });
+/// }
+/// # render(|scratch| scratch.push(1));
+/// ```
+#[track_caller]
+pub fn hold(what: &'static str) -> Hazard {
+    Hazard {
+        id: hazards::hold(what, Location::caller()),
+        _here: PhantomData,
+    }
+}
+
+/// How many hazards were reported so far in this process: for tests that want none.
+pub fn reported() -> u64 {
+    hazards::reported()
+}
+
+/// What [`hold`] returns.
+#[must_use = "the hazard is held until the guard is dropped"]
+#[derive(Debug)]
+pub struct Hazard {
+    id: Option<u32>,
+    /// It speaks for one goroutine.
+    _here: PhantomData<*const ()>,
+}
+
+impl Drop for Hazard {
+    fn drop(&mut self) {
+        if let Some(id) = self.id {
+            hazards::release(id);
+        }
+    }
+}
