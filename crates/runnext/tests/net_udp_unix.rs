@@ -267,7 +267,8 @@ fn to_std_and_back() {
         .local_addr()
         .unwrap();
     let udp = UdpSocket::from_std(std::net::UdpSocket::bind("127.0.0.1:0").unwrap()).unwrap();
-    udp.into_std().unwrap().local_addr().unwrap();
+    let std_udp = std::net::UdpSocket::try_from(udp).unwrap();
+    UdpSocket::try_from(std_udp).unwrap().local_addr().unwrap();
     let (a, b) = std::os::unix::net::UnixStream::pair().unwrap();
     let a = UnixStream::from(OwnedFd::from(a));
     // SAFETY: given up by its owner.

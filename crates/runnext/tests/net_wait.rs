@@ -258,6 +258,46 @@ fn cpu() -> Duration {
     time(usage.ru_utime) + time(usage.ru_stime)
 }
 
+/// Go's TestNetpollWaiters: who waits is counted, and nobody is left in the count.
+#[runnext::test(procs = 2)]
+fn waiters_are_counted() {
+    let waiters = || runnext::stats::read().num_netpoll_waiters;
+    let (here, there) = pair();
+    let there = Arc::new(there);
+    let readers: Vec<_> = (0..5)
+        .map(|_| {
+            let there = Arc::clone(&there);
+            go(move || (&*there).read(&mut [0; 8]))
+        })
+        .collect();
+    until(|| waiters() == 5);
+    there
+        .set_read_deadline(Some(runnext::time::Instant::now()))
+        .unwrap();
+    for reader in readers {
+        assert!(reader.join().unwrap().is_err());
+    }
+    assert_eq!(waiters(), 0);
+    drop(here);
+}
+
+/// Go's TestNetpollBreak: a thread that waits in the poller for long is reached by work from outside.
+#[test]
+fn work_from_outside_ends_a_poll() {
+    let rt = runtime(1);
+    let (here, there) = pair();
+    there
+        .set_read_timeout(Some(Duration::from_secs(600)))
+        .unwrap();
+    let reader = rt.go(move || (&there).read(&mut [0; 8]).unwrap());
+    for _ in 0..200 {
+        rt.go(|| {}).join().unwrap();
+    }
+    assert!(!reader.is_finished());
+    (&here).write_all(b"x").unwrap();
+    assert_eq!(reader.join().unwrap(), 1);
+}
+
 /// Connections that come and go leave nothing behind, and none is lost.
 #[test]
 fn a_storm_leaves_nothing() {

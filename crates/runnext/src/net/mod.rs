@@ -46,7 +46,10 @@ mod udp;
 mod unix;
 
 pub use datagram::UnixDatagram;
-pub use std::net::{Shutdown, SocketAddr, ToSocketAddrs};
+pub use std::net::{
+    AddrParseError, IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, SocketAddrV4, SocketAddrV6,
+    ToSocketAddrs,
+};
 pub use tcp::{Incoming, IntoIncoming, TcpListener, TcpStream};
 pub use udp::UdpSocket;
 pub use unix::{UnixIncoming, UnixListener, UnixStream};

@@ -153,6 +153,24 @@ macro_rules! socket {
             }
         }
 
+        /// As `from_std`.
+        impl TryFrom<$std> for $name {
+            type Error = std::io::Error;
+
+            fn try_from(socket: $std) -> std::io::Result<$name> {
+                $name::from_std(socket)
+            }
+        }
+
+        /// As `into_std`.
+        impl TryFrom<$name> for $std {
+            type Error = std::io::Error;
+
+            fn try_from(socket: $name) -> std::io::Result<$std> {
+                socket.into_std()
+            }
+        }
+
         impl std::os::fd::AsFd for $name {
             fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
                 self.0.fd()
