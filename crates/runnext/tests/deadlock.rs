@@ -104,8 +104,9 @@ fn run(case: &str) {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             let port = listener.local_addr().unwrap().port();
             let script = format!("sleep 0.4; exec 3<>/dev/tcp/127.0.0.1/{port}");
-            Command::new("bash").args(["-c", &script]).spawn().unwrap();
+            let mut client = Command::new("bash").args(["-c", &script]).spawn().unwrap();
             listener.accept().unwrap();
+            client.wait().unwrap();
         }
         other => panic!("no case {other}"),
     });
