@@ -3,6 +3,7 @@
 //! A *case* is a scenario with its parameters; a *run* is a case on one runtime, possibly in a variant of its own; a *bar*
 //! is a promise about one figure, as a ratio to rivals measured in the same session, or as an absolute value.
 
+mod futures;
 mod part1;
 mod part2;
 mod part3;
@@ -165,6 +166,7 @@ pub fn all() -> Vec<Case> {
         part2::all(),
         part3::all(),
         part4::all(),
+        futures::all(),
         part7::all(),
     ]
     .concat()

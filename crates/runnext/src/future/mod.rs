@@ -26,8 +26,8 @@
 //!
 //! # Other runtimes' futures
 //! Futures that need no runtime (channels, streams, `select`) run as they are. Those made for tokio need its context around each poll;
-//! Never keep a guard that enters a runtime over an `.await` or over a call that parks: it is a
-//! thread-local.
+//! `crates/ecosystem` has a wrapper. Never keep a guard that enters a runtime over an `.await` or over a call that parks: it is a
+//! thread-local ([`hazard`](crate::hazard) finds those).
 //!
 //! # When the runtime goes
 //! Futures that are waiting are dropped by [`Runtime::shutdown`](crate::Runtime::shutdown), or when the `Runtime` is, on the thread that does it; one

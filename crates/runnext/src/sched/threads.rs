@@ -37,8 +37,11 @@ const HOUSEKEEPING_NS: u64 = 100_000_000;
 const CPUS_NS: u64 = 1_000_000_000;
 /// Idle Ms kept for preemption, which cannot make threads.
 const SPARES: usize = 1;
-/// Stack of an M's own thread: scheduler frames, and the drop of a closure that got no stack of its own.
+/// Stack of the threads that run no goroutines.
 pub(super) const STACK: usize = 256 << 10;
+/// Stack of an M's own thread: scheduler frames, and futures, which are polled there. Committed on touch; too small for the kernel to
+/// put a huge page in it.
+const WORKER_STACK: usize = 1 << 20;
 /// How long to wait after the system refused a thread, and between looks at ending threads.
 const RETRY_NS: u64 = 10_000_000;
 const ENDING_NS: u64 = 50_000;
@@ -274,7 +277,7 @@ impl Maker {
         all.starting.fetch_add(1, Relaxed);
         let made = thread::Builder::new()
             .name(format!("runnext-{id}"))
-            .stack_size(STACK)
+            .stack_size(WORKER_STACK)
             .spawn(move || thread_main(own, shared));
         match made {
             Ok(handle) => {
