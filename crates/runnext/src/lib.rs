@@ -47,6 +47,8 @@
 //! runtime goes are abandoned, not unwound. Linux on x86-64 only, for now.
 
 #![warn(missing_debug_implementations)]
+// The mechanism below `future` is part of the scheduler; without its surface it stands idle.
+#![cfg_attr(not(feature = "async"), allow(dead_code, unused_imports))]
 
 // The attributes' expansion names the crate from outside.
 extern crate self as runnext;
