@@ -56,7 +56,7 @@ impl Timer {
     /// A timer whose channel receives the moment `d` from now.
     pub fn new(d: Duration) -> Timer {
         Timer {
-            c: chan::timer(Instant::after(d), Duration::ZERO),
+            c: chan::timer(set_to(d), Duration::ZERO),
             task: None,
         }
     }
@@ -81,7 +81,7 @@ impl Timer {
     ///
     /// A function that runs goes on; should its time come again meanwhile, it is run once more after that.
     pub fn reset(&self, d: Duration) -> bool {
-        let when = Instant::after(d);
+        let when = set_to(d);
         match &self.task {
             Some(task) => task.arm(when.as_ns()),
             None => self.c.set_timer(when, Duration::ZERO),
@@ -204,6 +204,11 @@ impl fmt::Debug for Ticker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Ticker").finish_non_exhaustive()
     }
+}
+
+/// What a timer shows that is set to `d` from now: also one that will never fire is set, until it is stopped.
+fn set_to(d: Duration) -> Instant {
+    Instant::after(d).min(Instant::from_ns(crate::sched::timers::NEVER - 1))
 }
 
 fn never() -> Instant {
