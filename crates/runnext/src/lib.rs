@@ -37,6 +37,7 @@
 //! | talk to the network, use files         | [`net`], [`fs`]                                                 |
 //! | call what blocks the thread            | [`blocking`]; unmarked calls are noticed, a little later        |
 //! | use async code                         | [`block_on`], [`spawn`], [`future`]                             |
+//! | share out CPU time                     | [`TaskGroup`], [`checkpoint`]                                    |
 //! | set up                                 | [`macro@main`], [`macro@test`], [`Runtime`]                     |
 //!
 //! Everything that waits works on plain threads too, and then blocks the thread.

@@ -1,5 +1,7 @@
 //! Task groups through the public API.
 
+#[path = "group/bad_input.rs"]
+mod bad_input;
 #[path = "group/basics.rs"]
 mod basics;
 mod common;

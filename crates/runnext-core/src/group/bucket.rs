@@ -119,6 +119,13 @@ impl Bucket {
         rate.div_ceil(1 << RATE_BITS) as u32 + u32::from(credit)
     }
 
+    /// Whether no more than one P can use it for long.
+    #[inline]
+    pub fn is_narrow(&self) -> bool {
+        let rate = self.rate.load(Relaxed);
+        rate != 0 && rate <= 1 << RATE_BITS
+    }
+
     /// Takes up to `want` and at most [`BORROW`], leaving as much for the other of `procs` users. If there is not even
     /// [`MIN_BORROW`], says when a whole borrow will be affordable.
     pub fn borrow(&self, now: u64, want: u64, procs: u32) -> Result<u64, u64> {

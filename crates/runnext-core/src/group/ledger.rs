@@ -315,6 +315,13 @@ impl Ledger {
                 .is_some_and(|parent| parent.bucket.is_limited())
     }
 
+    /// Whether its quota, or its parent's, is good for no more than one P: then all that waits of it should wait in one place, or those
+    /// on other Ps would wait for longer than their turn.
+    pub fn is_narrow(&self, id: GroupId) -> bool {
+        let group = self.group(id);
+        group.bucket.is_narrow() || self.parent_of(group).is_some_and(|p| p.bucket.is_narrow())
+    }
+
     /// A residency of the group begins, of `ns`.
     pub(super) fn enter(&self, id: GroupId, ns: u64) -> Paid {
         let group = self.group(id);

@@ -36,6 +36,8 @@ pub struct GroupStats {
     pub runnable: usize,
     /// Processors that run it.
     pub running: usize,
+    /// CPU time it is owed, in ns, by its weight; negative: it has had more than its share. 0 while it has nothing to run.
+    pub lag_ns: i64,
     /// Goroutines that belong to it.
     pub goroutines: usize,
     /// How often one of its goroutines was made to stop where it was, in the middle of its code.
@@ -59,6 +61,7 @@ impl GroupStats {
             throttled: usage.throttled,
             runnable: usage.queued,
             running: usage.running,
+            lag_ns: usage.lag_ns,
             goroutines: reading.goroutines,
             preemptions: reading.preempted,
             lent: reading.lent,

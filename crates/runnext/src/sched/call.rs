@@ -247,6 +247,12 @@ impl Shared {
         if self.special.load(Relaxed) {
             return self.put_special(p, g);
         }
+        self.put_ungrouped(p, g);
+    }
+
+    /// Into `runnext`; hogs elsewhere.
+    #[inline]
+    pub(super) fn put_ungrouped(&self, p: &P, g: &G) {
         if g.is_light() {
             self.put_next(p, g);
         } else {
@@ -283,7 +289,7 @@ impl Shared {
     /// A goroutine that gave way on `p`, by `p`'s owner.
     #[inline]
     pub(super) fn put_tail(&self, p: &P, g: &G) {
-        if p.groups.is_on() && self.put_back(p, g) {
+        if self.special.load(Relaxed) && self.put_back(p, g) {
             return;
         }
         if !g.is_light() {

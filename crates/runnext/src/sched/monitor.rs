@@ -311,7 +311,9 @@ impl Keeper {
             monitor.nap.store(nap, Relaxed);
             fence(SeqCst); // pairs with the fences in `wake_one` and `timers::arm`
             let idle = shared.idle_ps.load(Relaxed);
-            let missed = nap == DEEP && shared.any_work() || self.next_timer(now) < wake_at;
+            let missed = nap == DEEP && shared.any_work()
+                || self.next_timer(now) < wake_at
+                || shared.groups.hurry() < wake_at;
             // For ever only while no P is in use.
             let awake = wake_at == u64::MAX && idle < shared.procs();
             if !awake && !missed && !self.events.wait(&shared, seen, wake_at) {
@@ -429,7 +431,7 @@ impl Keeper {
     /// Goroutines wait while a P is idle. Somebody is on its way, or their P was expected to run them itself, and does not.
     fn spread_work(&mut self, now: u64) {
         let shared = Arc::clone(&self.shared);
-        let mut stuck = shared.has_global();
+        let mut stuck = shared.has_global() || shared.all_ps().any(|p| shared.offers_grouped(p));
         for p in shared.all_ps().filter(|p| p.has_work()) {
             if self.looks.len() <= p.id {
                 self.looks.resize(p.id + 1, Look::NONE);

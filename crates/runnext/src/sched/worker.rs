@@ -94,7 +94,7 @@ fn find_runnable(m: &'static M) -> Option<&'static G> {
                         // It waits for the root lane's turn like all others of it.
                         // SAFETY: queued until now, so alive.
                         Some(g) => shared.put_next(p, unsafe { g.as_ref() }),
-                        None if p.has_grouped() && shared.waits_in_group(p) => {}
+                        None if p.has_grouped() && shared.offers_grouped(p) => {}
                         None if give_up_p(m, p) => {}
                         None => return None,
                     }

@@ -83,3 +83,118 @@ fn time_is_counted() {
         "kept after the runtime"
     );
 }
+
+#[test]
+fn enter_and_leave_also_by_a_panic() {
+    let (outer, inner) = (TaskGroup::new("outer"), TaskGroup::new("inner"));
+    runtime(2).run(|| {
+        let name = || TaskGroup::current().map(|g| g.name().to_owned());
+        outer.enter(|| {
+            assert_eq!(name().as_deref(), Some("outer"));
+            let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                inner.enter(|| {
+                    assert_eq!(name().as_deref(), Some("inner"));
+                    assert_eq!(inner.stats().goroutines, 1);
+                    assert_eq!(go(name).join().unwrap().as_deref(), Some("inner"));
+                    panic!("out of it");
+                })
+            }));
+            assert!(caught.is_err());
+            assert_eq!(name().as_deref(), Some("outer"));
+            outer.enter(|| assert_eq!(name().as_deref(), Some("outer")));
+        });
+        assert!(name().is_none());
+        assert_eq!((outer.stats().goroutines, inner.stats().goroutines), (0, 0));
+    });
+    assert_eq!(outer.enter(|| 7), 7, "on a plain thread it is a call");
+    assert!(TaskGroup::current().is_none());
+}
+
+#[test]
+fn builders_futures_scopes_and_timers_inherit() {
+    let group = TaskGroup::new("all");
+    runtime(2).run(|| {
+        let here = || TaskGroup::current().map(|g| g.name().to_owned());
+        let built = runnext::goroutine::Builder::new()
+            .name("one")
+            .group(&group)
+            .spawn(move || {
+                let (tx, rx) = chan::bounded(1);
+                let timer = runnext::time::after_func(Duration::from_millis(1), move || {
+                    let _ = tx.send(TaskGroup::current().map(|g| g.name().to_owned()));
+                });
+                let by_timer = rx.recv().unwrap();
+                drop(timer);
+                let in_scope = runnext::scope(|s| s.go(here).join().unwrap());
+                let polled = runnext::spawn(async move { here() }).join().unwrap();
+                [here(), by_timer, in_scope, polled]
+            })
+            .unwrap();
+        assert_eq!(built.goroutine().group(), Some(group.clone()));
+        for name in built.join().unwrap() {
+            assert_eq!(name.as_deref(), Some("all"));
+        }
+    });
+}
+
+#[test]
+fn blocking_is_counted_apart() {
+    let group = TaskGroup::new("waits");
+    runtime(2).run(|| {
+        group
+            .go(|| runnext::blocking(|| std::thread::sleep(Duration::from_millis(60))))
+            .join()
+            .unwrap();
+        let stats = group.stats();
+        assert!(
+            stats.blocking_time >= Duration::from_millis(60),
+            "{stats:?}"
+        );
+        assert!(stats.cpu_time < stats.blocking_time / 2, "{stats:?}");
+    });
+}
+
+#[test]
+fn places_come_back() {
+    runtime(2).run(|| {
+        // Far more groups, one after another, than there would be room for if places were lost.
+        for round in 0..300 {
+            let groups: Vec<TaskGroup> = (0..20)
+                .map(|i| TaskGroup::new(&format!("{round}.{i}")))
+                .collect();
+            let all: Vec<_> = groups.iter().map(|g| g.go(runnext::yield_now)).collect();
+            drop(groups); // the goroutines keep them
+            for one in all {
+                one.join().unwrap();
+            }
+        }
+        assert_eq!(runnext::num_goroutines(), 1);
+    });
+}
+
+#[test]
+fn many_goroutines_over_many_groups() {
+    let n = if cfg!(debug_assertions) {
+        20_000
+    } else {
+        1_000_000
+    };
+    runtime(2).run(|| {
+        let groups: Vec<TaskGroup> = (0..1000).map(|i| TaskGroup::new(&format!("{i}"))).collect();
+        let (tx, rx) = chan::unbounded();
+        for i in 0..n {
+            let tx = tx.clone();
+            groups[i % 1000].go(move || {
+                runnext::yield_now();
+                tx.send(i as u64).unwrap();
+            });
+        }
+        drop(tx);
+        let n = n as u64;
+        assert_eq!(rx.iter().sum::<u64>(), n * (n - 1) / 2);
+        while runnext::num_goroutines() > 1 {
+            runnext::yield_now(); // the last ones have sent, and are about to end
+        }
+        assert!(groups.iter().all(|g| g.stats().goroutines == 0));
+    });
+}

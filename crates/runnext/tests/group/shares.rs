@@ -4,14 +4,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::time::Duration;
 
-use runnext::TaskGroup;
+use runnext::{CpuLimit, Priority, Runtime, TaskGroup};
 
-use crate::common::runtime;
+use crate::common::{built, runtime};
 
 /// Hogs that checkpoint, in each group, for a while; what each used.
 fn share(groups: &[(TaskGroup, usize)], d: Duration, procs: usize) -> Vec<Duration> {
+    share_on(&runtime(procs), groups, d)
+}
+
+fn share_on(rt: &Runtime, groups: &[(TaskGroup, usize)], d: Duration) -> Vec<Duration> {
     let stop = Arc::new(AtomicBool::new(false));
-    runtime(procs).run(|| {
+    rt.run(|| {
         let mut all = Vec::new();
         for (group, hogs) in groups {
             for _ in 0..*hogs {
@@ -54,4 +58,62 @@ fn weights_share_the_processors() {
             "{weight}: {part}; {used:?}"
         );
     }
+}
+
+#[test]
+fn a_quota_is_kept_and_a_parents_binds() {
+    let parent = TaskGroup::builder("parent").quota(0.5).build();
+    let groups = [
+        (TaskGroup::builder("a").parent(&parent).build(), 2),
+        (TaskGroup::builder("b").parent(&parent).build(), 2),
+    ];
+    let d = Duration::from_secs(1);
+    let used = share(&groups, d, 2);
+    let all: Duration = used.iter().sum();
+    assert!(all < d.mul_f64(0.65), "both together: {used:?}");
+    assert!(all > d.mul_f64(0.2), "and not much less: {used:?}");
+    assert!(used[0] < 4 * used[1] && used[1] < 4 * used[0], "{used:?}");
+    let throttled = groups.iter().map(|(g, _)| g.stats().throttled_count);
+    assert!(throttled.sum::<u64>() > 0);
+}
+
+#[test]
+fn low_gets_the_rest_and_never_nothing() {
+    let low = TaskGroup::builder("low").priority(Priority::Low).build();
+    let groups = [(TaskGroup::new("normal"), 4), (low, 4)];
+    let used = share(&groups, Duration::from_secs(1), 2);
+    let part = used[1].as_secs_f64() / (used[0] + used[1]).as_secs_f64();
+    assert!((0.02..0.45).contains(&part), "{used:?}");
+    groups[0].0.set_quota(Some(0.5));
+    let used = share(&groups, Duration::from_secs(1), 2);
+    assert!(used[1] > used[0], "{used:?}");
+}
+
+#[test]
+fn a_weight_change_is_felt() {
+    let groups = [(TaskGroup::new("a"), 4), (TaskGroup::new("b"), 4)];
+    let used = share(&groups, Duration::from_millis(500), 2);
+    let ratio = used[0].as_secs_f64() / used[1].as_secs_f64();
+    assert!((0.7..1.4).contains(&ratio), "{used:?}");
+    groups[0].0.set_weight(500);
+    let used = share(&groups, Duration::from_millis(500), 2);
+    let ratio = used[0].as_secs_f64() / used[1].as_secs_f64();
+    assert!((3.0..8.0).contains(&ratio), "{used:?}");
+}
+
+#[test]
+fn the_governor_leaves_what_it_should() {
+    let rt = built(
+        Runtime::builder()
+            .procs(2)
+            .cpu_limit(CpuLimit::Fraction(0.5)),
+    );
+    let governed = TaskGroup::builder("governed").governed(true).build();
+    let groups = [(governed, 4)];
+    let d = Duration::from_secs(1);
+    let used = share_on(&rt, &groups, d);
+    // Half of two cores, and what the bucket held at first.
+    assert!(used[0] < d.mul_f64(1.3), "{used:?}");
+    assert!(used[0] > d.mul_f64(0.5), "{used:?}");
+    assert!(groups[0].0.stats().throttled_count > 0);
 }

@@ -86,6 +86,8 @@ pub(crate) struct Groups {
     /// Wake-ups of High and Normal groups, and those of them that waited beyond the target of the feedback.
     seen: AtomicU64,
     late: AtomicU64,
+    /// When a turn is to end of which the monitor may not know.
+    hurry: AtomicU64,
     /// Where the next one from outside is queued.
     outside: AtomicUsize,
     /// Whether waiters lend their lane to lock owners.
@@ -118,6 +120,7 @@ impl Groups {
             at: AtomicU64::new(NEVER),
             seen: AtomicU64::new(0),
             late: AtomicU64::new(0),
+            hurry: AtomicU64::new(NEVER),
             outside: AtomicUsize::new(0),
             lends,
             limit,
@@ -244,6 +247,11 @@ impl Groups {
         if self.is_used() {
             shared.wake_one();
         }
+    }
+
+    /// When the monitor must look at the turns, as far as it may not have seen it.
+    pub(super) fn hurry(&self) -> u64 {
+        self.hurry.load(Relaxed)
     }
 
     // ---- the time at which a group may go on ----

@@ -7,6 +7,7 @@ use std::ptr;
 use std::sync::atomic::Ordering::*;
 
 use runnext_core::group::GroupId;
+use runnext_core::group::preempt::MIN_RUN;
 use runnext_core::list::List;
 use runnext_sys::clock;
 
@@ -19,6 +20,7 @@ use crate::observe::Why;
 use crate::observe::event::Kind;
 use crate::p::P;
 use crate::sched::call::ask;
+use crate::sched::timers::NEVER;
 use crate::sched::{Shared, preempt};
 
 /// How long the owner of a lock runs on, in ns.
@@ -57,6 +59,7 @@ impl Shared {
         if !self.groups.is_used() {
             return u64::MAX;
         }
+        self.groups.hurry.store(u64::MAX, SeqCst); // from here on this look sees it
         self.run_due_groups(now);
         self.tend_groups(now);
         let procs = self.procs();
@@ -66,6 +69,13 @@ impl Shared {
         let ps = self.all_ps().take(procs).zip(seen.iter_mut());
         let next = ps.map(|(p, seen)| self.watch_turn(p, seen, now)).min();
         next.unwrap_or(u64::MAX)
+    }
+
+    /// A turn is to end at `when`: the monitor looks then. It may be looking just now, and have seen the turn before it was cut
+    /// short; so the time is left where it looks once more before it sleeps.
+    pub(super) fn hurry(&self, when: u64) {
+        self.groups.hurry.fetch_min(when, SeqCst);
+        self.monitor.watch_until(when);
     }
 
     /// The monitor's look at one P's turn: ends it if its time is up. Returns when to look again.
@@ -87,19 +97,24 @@ impl Shared {
         self.note_stolen(p, m, seen, now);
         let lane = here.lane();
         let must = here.over.load(Relaxed) || here.limited.load(Relaxed) || self.contends(p, lane);
-        if !must {
-            seen.asked = 0;
-            return u64::MAX;
-        }
-        let until = match lane {
-            NO_LANE => now,
-            _ => here.until.load(Relaxed),
+        // Somebody's time has come: whether it may take this turn is known when it is awake.
+        let timer = p.timers.next();
+        let woken = timer.max(here.since.load(Relaxed) + MIN_RUN);
+        let until = match (lane, must) {
+            (NO_LANE, true) => now,
+            (_, true) => here.until.load(Relaxed),
+            (_, false) => u64::MAX,
         };
-        if now < until {
+        if now < until.min(woken) {
             seen.asked = 0;
-            return until;
+            return match timer {
+                NEVER => until,
+                _ => until.min(woken),
+            };
         }
-        here.over.store(true, Relaxed);
+        if until <= now {
+            here.over.store(true, Relaxed);
+        }
         self.insist(m, seen, now);
         now + AGAIN
     }
@@ -159,7 +174,7 @@ impl Shared {
             here.set_on(true);
             here.over.store(true, Relaxed);
             ask(m);
-            self.monitor.watch_until(clock::now_ns());
+            self.hurry(clock::now_ns());
         }
     }
 
@@ -182,7 +197,10 @@ impl Shared {
         match g.lane() {
             // SAFETY: runnable, and in no queue.
             ROOT_LANE => unsafe { self.push_global(g.ptr()) },
-            lane => here.list(&self.groups.ledger, lane, g.ptr(), !used_up, now),
+            lane => {
+                let home = &self.home_of(p, lane).groups;
+                home.list(&self.groups.ledger, lane, g.ptr(), !used_up, now);
+            }
         }
         here.over.store(true, Relaxed);
         match turn::turn(self, p) {

@@ -102,6 +102,7 @@ pub(super) fn turn(shared: &Shared, p: &P) -> Next {
     let ledger = &shared.groups.ledger;
     let mut now = clock::now_ns();
     shared.end_turn_at(p, now);
+    here.over.store(false, Relaxed);
     let mut steal = shared.procs() > 1;
     loop {
         let root = !p.runq.is_empty() || shared.has_global();
@@ -122,10 +123,13 @@ pub(super) fn turn(shared: &Shared, p: &P) -> Next {
                 here.until.store(until, Relaxed);
                 drop(lanes);
                 if limited || others {
-                    shared.monitor.watch_until(until);
+                    shared.hurry(until);
                 }
                 timer.inspect(|&at| shared.arm_groups(at));
                 if let Some(g) = in_turn(shared, p) {
+                    if shared.idle_ps.load(Relaxed) != 0 && shared.offers_grouped(p) {
+                        shared.wake_one(); // what went back to the lists was announced to nobody
+                    }
                     return Next::Run(dispatched(shared, p, g));
                 }
                 // A thief was faster.

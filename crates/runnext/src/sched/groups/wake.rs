@@ -42,7 +42,7 @@ impl Shared {
     pub(in crate::sched) fn put_in_lane(&self, p: &P, g: &G) {
         let (lane, here) = (g.lane(), &p.groups);
         if lane == ROOT_LANE {
-            self.put_next(p, g);
+            self.put_ungrouped(p, g);
             if here.is_on() && here.lane() != ROOT_LANE {
                 self.root_woke(p);
             }
@@ -63,7 +63,7 @@ impl Shared {
         }
     }
 
-    /// A goroutine gave way on `p`, which takes turns; by its owner. False: it is for the root lane.
+    /// A goroutine gave way on `p`, or was woken to queue at the end; by the owner of `p`. False: it is for the root lane.
     #[inline]
     pub(in crate::sched) fn put_back(&self, p: &P, g: &G) -> bool {
         let (lane, here) = (g.lane(), &p.groups);
@@ -76,9 +76,12 @@ impl Shared {
                 let now = clock::now_ns();
                 here.list_all(&self.groups.ledger, lane, overflow, now);
             }
-        } else {
+        } else if lane == here.lane() {
             let now = clock::now_ns();
-            here.list(&self.groups.ledger, lane, g.ptr(), false, now);
+            let home = &self.home_of(p, lane).groups;
+            home.list(&self.groups.ledger, lane, g.ptr(), false, now);
+        } else {
+            self.put_in_list(p, g, lane);
         }
         true
     }
@@ -91,9 +94,19 @@ impl Shared {
         }
     }
 
+    /// Where a goroutine that waits in a list does: on `p`, but for groups that have work for one P only.
+    pub(super) fn home_of<'a>(&'a self, p: &'a P, lane: u32) -> &'a P {
+        let id = GroupId::from_index(lane as usize);
+        if !self.groups.ledger.is_narrow(id) {
+            return p;
+        }
+        self.p(lane as usize % self.procs()).unwrap_or(p)
+    }
+
     /// Queues in a list of `p`'s, and sees who gives way.
     fn put_in_list(&self, p: &P, g: &G, lane: u32) {
         let now = clock::now_ns();
+        let p = self.home_of(p, lane);
         g.stamp().store(stamp(), Relaxed);
         p.groups
             .list(&self.groups.ledger, lane, g.ptr(), false, now);
@@ -174,6 +187,6 @@ impl Shared {
         {
             ask(m);
         }
-        self.monitor.watch_until(at.max(now));
+        self.hurry(at.max(now));
     }
 }
