@@ -4,6 +4,7 @@ mod chan;
 #[cfg(feature = "select")]
 mod choice;
 mod futures;
+mod groups;
 mod http;
 mod locks;
 mod net;
@@ -40,6 +41,7 @@ fn main() {
         "select4" => choice::select4(&args, &rt),
         "echo" | "connections" | "storm" | "tailtcp" | "deadlines" => net::run(&args, &rt),
         "http" => http::http(&args, &rt),
+        name if name.starts_with("group-") => groups::run(&args, &rt),
         "timers" => timers::timers(&args, &rt),
         "idlesleep" => timers::idle_sleep(&args, &rt),
         _ => chan::run(&args, &rt),
