@@ -35,7 +35,7 @@
 //!     until it has a P again; if all others wait for that lock, only this thread can see it and hand the P on.
 //! I2  An M that a P names is alive while `watching` is held (`M::hand`, `Threads::reap`).
 //!
-//! Tunables: [`FAST_NS`], [`BUSY_NS`], [`STEADY_NS`]: guesses that keep the longest gap beside a blocked thread under 2 ms (`bench gap`); the
+//! Tunables: [`FAST_NS`], [`STEADY_NS`]: guesses that keep the longest gap beside a blocked thread under 2 ms (`bench gap`); the
 //! price is in `bench lost`.
 
 mod events;

@@ -90,10 +90,11 @@ fn find_runnable(m: &'static M) -> Option<&'static G> {
                     return Some(g);
                 }
                 Next::Search => {
-                    match search(m, p) {
+                    match seek(m, p) {
                         // It waits for the root lane's turn like all others of it.
                         // SAFETY: queued until now, so alive.
                         Some(g) => shared.put_next(p, unsafe { g.as_ref() }),
+                        None if !p.runq.is_empty() => {} // events brought some
                         None if p.has_grouped() && shared.offers_grouped(p) => {}
                         None if give_up_p(m, p) => {}
                         None => return None,
@@ -105,10 +106,10 @@ fn find_runnable(m: &'static M) -> Option<&'static G> {
         }
         let pick = next::pick(&p.view(shared.has_urgent(), shared.global_len(), shared.procs()));
         let found = match pick {
-            Pick::Search if shared.look_for_events(p) => continue,
-            Pick::Search => match search(m, p) {
+            Pick::Search => match seek(m, p) {
                 Some(g) => Some(g),
-                None if p.groups.is_on() => continue, // it stole from a group
+                None if !p.runq.is_empty() => continue, // events brought some
+                None if p.groups.is_on() => continue,   // it stole from a group
                 None if give_up_p(m, p) => continue,
                 None => return None,
             },
@@ -197,6 +198,23 @@ fn stop_spinning(m: &M) {
     m.spinning.set(false);
     shared.spinning.fetch_sub(1, SeqCst);
     shared.wake_one();
+}
+
+/// Looks for work elsewhere: on the other Ps and among descriptors, there first if nobody is late. What events bring is on `p`.
+fn seek(m: &M, p: &P) -> Found {
+    let shared = m.shared();
+    if !shared.seat.hub().is_waited_for() {
+        return search(m, p);
+    }
+    let late = shared.others_queue(p);
+    if !late && shared.look_for_events(p) {
+        return None;
+    }
+    let found = search(m, p);
+    if found.is_none() && late {
+        shared.look_for_events(p);
+    }
+    found
 }
 
 /// Looks on the other Ps.

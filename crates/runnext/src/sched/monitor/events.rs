@@ -17,14 +17,14 @@ use std::sync::atomic::Ordering::*;
 use crate::sched::Shared;
 
 /// How long owners may go without a look. A guess: a batch of requests that are served in turn takes less.
-const STALE_NS: u64 = 1_000_000;
+const WINDOW_NS: u64 = 2_000_000;
 
 /// What the monitor remembers of it.
 pub(super) struct Watch {
+    /// How many looks there were when the running window began, and when that was.
     looks: u32,
-    /// When it first saw that many.
     since: u64,
-    /// No owner has looked for a while.
+    /// No owner looked in the last window; or one did once, by the way, as it had not in the one before.
     stale: bool,
 }
 
@@ -39,16 +39,16 @@ impl Watch {
 
     /// Looks whether they look. True: there is no need to come back to it soon.
     pub(super) fn look(&mut self, shared: &Shared, idle: usize, now: u64) -> bool {
-        self.stale = false;
         let hub = shared.seat.hub();
         if idle == shared.procs() || !hub.is_waited_for() || shared.seat.is_taken() {
+            (self.looks, self.since, self.stale) = (hub.looks(), now, false);
             return true;
         }
-        let looks = hub.looks();
-        if looks != self.looks {
-            (self.looks, self.since) = (looks, now);
+        if now >= self.since + WINDOW_NS {
+            let looks = hub.looks().wrapping_sub(self.looks);
+            self.stale = looks == 0 || self.stale && looks == 1;
+            (self.looks, self.since) = (hub.looks(), now);
         }
-        self.stale = now >= self.since + STALE_NS;
         if self.stale && idle > 0 {
             shared.wake_one();
         }

@@ -4,7 +4,8 @@
 //! | who                                | when                                                                                |
 //! |------------------------------------|-------------------------------------------------------------------------------------|
 //! | the M in the seat (`seat`)         | no work anywhere: it waits in the poller, then takes an idle P for what it found    |
-//! | a P's owner, without waiting       | its queues are empty, before it steals; and every [`LOOK_EVERY`]th dispatch          |
+//! | a P's owner, without waiting       | its queues are empty and others' too, or there was nothing to steal from them; and  |
+//! |                                    | every [`LOOK_EVERY`]th dispatch                                                     |
 //! | the monitor                        | no P is idle and none of their owners has looked lately: it waits in the poller     |
 //!
 //! One thread at a time waits and one looks. Nobody looks while an M waits: what is there has woken it. While the monitor waits owners
@@ -32,6 +33,7 @@ use super::slot::{Direction, Slot, Waiters};
 use super::wakers::Due;
 use crate::g::G;
 use crate::p::P;
+use crate::sched::groups::ROOT_LANE;
 use crate::sched::wait::{Ticket, Who};
 use crate::sched::{Shared, shared_of, waker};
 
@@ -139,10 +141,15 @@ impl Shared {
             unsafe { found.ready.push_front(g) };
         }
         let several = found.ready.len() > 1 || p.has_work();
-        // SAFETY: the caller owns p.
-        unsafe { p.runq.push_batch(&mut found.ready) };
-        if !found.ready.is_empty() {
-            self.append_global(found.ready);
+        while let Some(g) = found.ready.pop_front() {
+            // SAFETY: runnable, so alive.
+            let g = unsafe { g.as_ref() };
+            if g.lane() == ROOT_LANE {
+                p.eye.queued(&self.observe, g);
+                self.put_tail(p, g);
+            } else {
+                self.put_local(p, g);
+            }
         }
         if several {
             self.wake_one();
@@ -162,9 +169,20 @@ impl Shared {
             unsafe { found.ready.push_front(g) };
         }
         while let Some(g) = found.ready.pop_front() {
-            // SAFETY: runnable, and in no queue.
-            unsafe { self.push_global(g) };
+            // SAFETY: runnable, so alive, and in no queue.
+            unsafe {
+                self.observe.queued_outside(g.as_ref());
+                self.push_global(g);
+            }
         }
+    }
+
+    /// Whether another P has goroutines queued that its owner has not come to: they were woken before whoever an event wakes now.
+    pub(in crate::sched) fn others_queue(&self, p: &P) -> bool {
+        let others = self.all_ps().take(self.procs());
+        others
+            .filter(|other| !std::ptr::eq(*other, p))
+            .any(|other| other.runq.has_local())
     }
 
     /// The owner of `p` looks for events, without waiting. True: some goroutine came of it.
