@@ -336,15 +336,15 @@ pub(super) fn tell(mut call: Call, g: &G, after: After) -> Call {
     // SAFETY: registered by the joiner, and given to us by `finish`.
     let waker = joiner.and_then(|joiner| unsafe { waker::wake_joiner(&call, joiner) });
     // The last handle may have gone between our look and DONE: then the cleaning is still ours.
-    let unclean = detached && g.is_unclean();
-    if unclean || after.call.is_some() || waker.is_some() {
+    if waker.is_some() || after.call.is_some() || detached && g.is_unclean() {
         drop(call);
-        if unclean {
-            // SAFETY: its end, and detached.
-            unsafe { g.clean_detached() };
-        }
         if let Some(waker) = waker {
             waker::use_up(waker);
+        }
+        // After the waker, which may be anybody's code and have used locals.
+        if detached && g.is_unclean() {
+            // SAFETY: its end, and detached.
+            unsafe { g.clean_detached() };
         }
         if let Some(hook) = after.call {
             // SAFETY: given with its argument by the body, to be called once after its end.
