@@ -25,6 +25,17 @@ impl Conn {
         }
     }
 
+    /// Connects `n` times, not faster than a listener with a queue of 128 accepts.
+    pub fn open_all(addr: SocketAddr, n: usize) -> Vec<Conn> {
+        let open = |i: usize| {
+            if i % 64 == 63 {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            Conn::open(addr)
+        };
+        (0..n).map(open).collect()
+    }
+
     /// Sends a small message; there is always room for it.
     pub fn send(&mut self, message: &[u8]) {
         let n = self.stream.write(message).expect("write");

@@ -16,9 +16,7 @@ pub fn echo(args: &Args) {
     let span = (args.get("seconds", 4.0_f64) * 1e9) as u64;
     let (message, mut buf) = (vec![7; size], vec![0; size]);
     let mut ready = Ready::new();
-    let mut conns: Vec<Conn> = (0..args.get("conns", 64))
-        .map(|_| Conn::open(server.addr))
-        .collect();
+    let mut conns = Conn::open_all(server.addr, args.get("conns", 64));
     for (id, conn) in conns.iter_mut().enumerate() {
         ready.add(conn, id);
         conn.sent_at = now_ns();
@@ -62,12 +60,12 @@ pub fn connections(args: &Args) {
     let n = args.get("n", 10_000);
     let mut buf = [0];
     // What the first connections bring into memory is not per connection.
-    let mut conns: Vec<Conn> = (0..100).map(|_| Conn::open(server.addr)).collect();
+    let mut conns = Conn::open_all(server.addr, 100);
     exchange(&mut conns, &mut buf);
     let before = server.memory();
     let first = conns.len();
     for _ in 0..n / 100 {
-        conns.extend((0..100).map(|_| Conn::open(server.addr)));
+        conns.extend(Conn::open_all(server.addr, 100));
         let last = conns.len() - 100;
         exchange(&mut conns[last..], &mut buf);
     }
@@ -92,7 +90,7 @@ fn exchange(conns: &mut [Conn], buf: &mut [u8]) {
 /// Connections that come and go: how fast, how many descriptors stay.
 pub fn storm(args: &Args) {
     let server = Server::find(args);
-    let (n, width) = (args.get("n", 2_000), args.get("width", 200));
+    let (n, width) = (args.get("n", 2_000), args.get("width", 100));
     let mut buf = [0; 16];
     exchange(&mut [Conn::open(server.addr)], &mut buf[..1]);
     thread::sleep(Duration::from_millis(200));

@@ -11,15 +11,13 @@ use crate::server::Server;
 
 pub fn tail(args: &Args) {
     let server = Server::find(args);
-    real_time(); // a late client is not a slow server; refused without privilege
     let (lanes, clients) = (args.get("lanes", 256_usize), args.get("clients", 8_usize));
     let think = args.get("think_us", 1_000_u64) * 1_000;
+    let mut ready = Ready::new();
+    let mut conns = Conn::open_all(server.addr, lanes + clients);
+    real_time(); // a late client is not a slow server; refused without privilege
     let begin = now_ns() + 500_000_000;
     let end = begin + (args.get("seconds", 10.0_f64) * 1e9) as u64;
-    let mut ready = Ready::new();
-    let mut conns: Vec<Conn> = (0..lanes + clients)
-        .map(|_| Conn::open(server.addr))
-        .collect();
     for (id, conn) in conns.iter().enumerate() {
         ready.add(conn, id);
     }
