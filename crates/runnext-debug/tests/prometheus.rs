@@ -62,7 +62,8 @@ fn scraped_and_queried_back() {
     }
     let server = runnext_debug::serve("127.0.0.1:0").unwrap();
     scope(|s| (0..50).for_each(|_| drop(s.go(yield_now))));
-    TaskGroup::new("scraped").go(|| ()).join().unwrap();
+    let group = TaskGroup::new("scraped");
+    group.go(|| ()).join().unwrap();
 
     let dir = std::env::temp_dir().join(format!("runnext-prometheus-{}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();
@@ -98,7 +99,7 @@ fn scraped_and_queried_back() {
     assert_eq!(wait_for(listen, "runnext_procs"), 2.0);
     assert!(wait_for(listen, "runnext_sched_latency_seconds_count") >= 0.0);
     assert!(wait_for(listen, "count(runnext_group_cpu_seconds_total)") >= 1.0);
-    drop(child);
+    drop((child, group));
     let _ = std::fs::remove_dir_all(dir);
     server.stop();
 }
