@@ -163,7 +163,7 @@ impl Runtime {
         let mut text = Vec::new();
         // Writing to memory does not fail.
         let _ = blocking(|| dump::write_all(&self.shared, &mut text));
-        String::from_utf8_lossy(&text).into_owned()
+        dump::into_string(text)
     }
 
     /// Waits up to `grace` for all goroutines to end, then stops the scheduler. Goroutines that have not ended are abandoned:

@@ -8,6 +8,7 @@ mod groups;
 mod http;
 mod locks;
 mod net;
+mod observe;
 mod sched;
 mod stalls;
 mod timers;
@@ -40,6 +41,7 @@ fn main() {
         #[cfg(feature = "select")]
         "select4" => choice::select4(&args, &rt),
         "echo" | "connections" | "storm" | "tailtcp" | "deadlines" => net::run(&args, &rt),
+        "recorder" | "dump" | "export" | "scrape" => observe::run(&args, &rt),
         "http" => http::http(&args, &rt),
         name if name.starts_with("group-") => groups::run(&args, &rt),
         "timers" => timers::timers(&args, &rt),

@@ -90,6 +90,8 @@ pub struct Entry {
     pub spawned_at: &'static std::panic::Location<'static>,
     /// Where it stands, innermost first; empty if that is not known.
     pub stack: Arc<[Frame]>,
+    /// The same as text, made once for all who stand there.
+    written: Arc<str>,
 }
 
 /// One function in a call stack.
@@ -102,6 +104,30 @@ pub struct Frame {
     pub file: Option<String>,
     /// The line there.
     pub line: Option<u32>,
+}
+
+/// A call stack, in both forms.
+#[derive(Clone)]
+struct Stack {
+    frames: Arc<[Frame]>,
+    written: Arc<str>,
+}
+
+impl Stack {
+    fn new(frames: Vec<Frame>) -> Stack {
+        let mut written = String::new();
+        for frame in &frames {
+            written.push_str(&frame.function);
+            written.push('\n');
+            if let Some(file) = &frame.file {
+                written.push_str(&format!("\t{file}:{}\n", frame.line.unwrap_or(0)));
+            }
+        }
+        Stack {
+            frames: frames.into(),
+            written: written.into(),
+        }
+    }
 }
 
 impl fmt::Display for Entry {
@@ -123,12 +149,7 @@ impl fmt::Display for Entry {
             write!(f, " (group {group})")?;
         }
         writeln!(f)?;
-        for frame in self.stack.iter() {
-            writeln!(f, "{}", frame.function)?;
-            if let Some(file) = &frame.file {
-                writeln!(f, "\t{file}:{}", frame.line.unwrap_or(0))?;
-            }
-        }
+        f.write_str(&self.written)?;
         let site = self.spawned_at;
         writeln!(
             f,
@@ -151,7 +172,12 @@ pub fn text() -> String {
     let mut text = Vec::new();
     // Writing to memory does not fail.
     let _ = write_to(&mut text);
-    String::from_utf8_lossy(&text).into_owned()
+    into_string(text)
+}
+
+/// Without a copy, where it is what it should be.
+pub(crate) fn into_string(text: Vec<u8>) -> String {
+    String::from_utf8(text).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned())
 }
 
 /// As [`text`], written bit by bit.
@@ -251,6 +277,7 @@ pub(crate) fn gather(shared: &Shared, mut f: impl FnMut(Entry)) {
     let groups: HashMap<u32, Arc<str>> = shared.groups.names().into_iter().collect();
     let now = clock::now_ns();
     let (mut unwinder, mut symbols) = (Unwinder::new(), Symbols::default());
+    let nowhere = Stack::new(Vec::new());
     let mut pcs = Vec::new();
     let mut asked = 0;
     shared.slab.for_each(|g| {
@@ -270,7 +297,7 @@ pub(crate) fn gather(shared: &Shared, mut f: impl FnMut(Entry)) {
             }
         }
         let stack = if pcs.is_empty() {
-            Arc::new([])
+            nowhere.clone()
         } else {
             symbols.stack(&pcs)
         };
@@ -283,7 +310,7 @@ fn describe(
     on: Option<&Seen>,
     groups: &HashMap<u32, Arc<str>>,
     now: u64,
-    stack: Arc<[Frame]>,
+    stack: Stack,
 ) -> Entry {
     let waits = peek.state == park::WAITING;
     let state = match (peek.state, on) {
@@ -302,6 +329,7 @@ fn describe(
         locked: peek.wired && state != "preempted",
         group: groups.get(&peek.lane).map(|name| name.to_string()),
         spawned_at: peek.site,
-        stack,
+        stack: stack.frames,
+        written: stack.written,
     }
 }

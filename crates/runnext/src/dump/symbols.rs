@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::Frame;
+use super::{Frame, Stack};
 
 /// Addresses looked up in one dump; those after are shown as numbers.
 const MOST: usize = 4096;
@@ -14,14 +14,14 @@ const MOST: usize = 4096;
 #[derive(Default)]
 pub(super) struct Symbols {
     frames: HashMap<usize, Arc<[Frame]>>,
-    stacks: HashMap<Vec<usize>, Arc<[Frame]>>,
+    stacks: HashMap<Vec<usize>, Stack>,
 }
 
 impl Symbols {
     /// The frames of a stack, innermost first, without those of the scheduler around them.
-    pub(super) fn stack(&mut self, pcs: &[usize]) -> Arc<[Frame]> {
+    pub(super) fn stack(&mut self, pcs: &[usize]) -> Stack {
         if let Some(known) = self.stacks.get(pcs) {
-            return Arc::clone(known);
+            return known.clone();
         }
         let mut frames = Vec::new();
         for (i, &pc) in pcs.iter().enumerate() {
@@ -29,8 +29,8 @@ impl Symbols {
             let at = if i == 0 { pc } else { pc - 1 };
             frames.extend(self.frames_at(at).iter().cloned());
         }
-        let trimmed: Arc<[Frame]> = trim(&frames).into();
-        self.stacks.insert(pcs.to_vec(), Arc::clone(&trimmed));
+        let trimmed = Stack::new(trim(&frames));
+        self.stacks.insert(pcs.to_vec(), trimmed.clone());
         trimmed
     }
 
@@ -62,31 +62,36 @@ impl Symbols {
     }
 }
 
+/// Where the runtime's own sources were when it was built. Names of inlined functions need not have a path; their files do.
+const OWN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/");
+
+fn is_in(frame: &Frame, part: &str) -> bool {
+    frame.file.as_ref().is_some_and(|file| file.contains(part))
+}
+
 fn is_runtime(frame: &Frame) -> bool {
     let name = frame.function.trim_start_matches('<');
-    [
-        "runnext::",
-        "runnext_core::",
-        "runnext_sys::",
-        "corosensei::",
-    ]
-    .iter()
-    .any(|start| name.starts_with(start))
-        || frame.function.starts_with("core::ops::function::")
+    is_in(frame, OWN)
+        || is_in(frame, "/corosensei-")
+        || name.starts_with("runnext::")
+        || name.starts_with("corosensei::")
+}
+
+/// The standard library's, between a goroutine's root and its own function.
+fn is_glue(frame: &Frame) -> bool {
+    is_in(frame, "/library/std/src/panic")
+        || is_in(frame, "/library/core/src/panic")
+        || is_in(frame, "/library/core/src/ops/function.rs")
+        || frame.function.contains("__rust_try")
 }
 
 /// From the call that parks, which is the last of the runtime's own at the inner end, to the goroutine's own first function.
 fn trim(frames: &[Frame]) -> Vec<Frame> {
-    let root = frames.iter().position(|f| {
-        f.function.contains("sched::spawn") || f.function.contains("__rust_begin_short_backtrace")
-    });
+    let is_root = |f: &Frame| f.function.contains("sched::spawn") || is_in(f, "/sched/spawn.rs");
+    let root = frames.iter().position(is_root);
     let mut own = &frames[..root.unwrap_or(frames.len())];
     while let [rest @ .., last] = own
-        && (last.function.starts_with("std::panic")
-            || last.function.starts_with("core::panic")
-            || last.function.starts_with("core::ops::function")
-            || last.function.starts_with("<core::panic")
-            || last.function.contains("__rust_try"))
+        && is_glue(last)
     {
         own = rest;
     }

@@ -276,18 +276,6 @@ impl G {
         !self.cold().ext.load(Relaxed).is_null()
     }
 
-    pub(crate) fn reason(&self) -> WaitReason {
-        WaitReason::from_bits(self.cold().reason.load(Relaxed).into()).unwrap_or(WaitReason::None)
-    }
-
-    /// It is about to wait for this, as of `now`.
-    #[inline]
-    pub(crate) fn set_reason(&self, reason: WaitReason, now: u64) {
-        self.cold().reason.store(reason as u8, Relaxed);
-        self.link
-            .store(ptr::without_provenance_mut(now as usize), Relaxed);
-    }
-
     pub(crate) fn stack_class(&self) -> u8 {
         self.cold().stack_class.get() & !TAKEN
     }

@@ -1,5 +1,10 @@
 //! Why a goroutine waits, in Go's words where Go has them.
 
+use std::ptr;
+use std::sync::atomic::Ordering::*;
+
+use super::G;
+
 /// Why a goroutine waits, in Go's words, for dumps and traces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -71,6 +76,27 @@ impl WaitReason {
             WaitReason::Io,
         ];
         ALL.get(bits as usize).copied()
+    }
+}
+
+impl G {
+    /// Why it waits, or waited last.
+    pub(crate) fn reason(&self) -> WaitReason {
+        WaitReason::from_bits(self.cold().reason.load(Relaxed).into()).unwrap_or(WaitReason::None)
+    }
+
+    /// The number of that, as a trace has it.
+    #[inline]
+    pub(crate) fn reason_bits(&self) -> u32 {
+        self.cold().reason.load(Relaxed).into()
+    }
+
+    /// It is about to wait for this, as of `now`.
+    #[inline]
+    pub(crate) fn set_reason(&self, reason: WaitReason, now: u64) {
+        self.cold().reason.store(reason as u8, Relaxed);
+        self.link
+            .store(ptr::without_provenance_mut(now as usize), Relaxed);
     }
 }
 

@@ -1,12 +1,11 @@
-//! One event of the trace: sixteen bytes.
+//! One event of the trace: a word, after one with the time where that has changed.
 //!
 //! ```text
-//! when: ticks of the CPU's counter
-//! what: | goroutine's header / 64 : 41 bits | argument : 17 | kind : 6 |     or     | number : 58 | kind : 6 |
+//! | goroutine's header / 64 : 41 bits | argument : 17 | kind : 6 |     or     | number : 58 | kind : 6 |
 //! ```
 //!
 //! A goroutine is known by the address of its header, which is at hand where its number would be a cache line away. Headers are
-//! reused, so its birth and its end are followed by an [`Kind::Id`] with the number.
+//! reused, so its birth is followed by its number ([`Kind::Id`]), and its end is told by the number.
 
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,13 +17,13 @@ pub(crate) enum Kind {
     Id,
     /// It was made runnable, by the goroutine that runs on this P, if one does.
     Wake,
-    /// It goes on.
+    /// It goes on. The argument is how the one before it on this P left, if that was not told by itself ([`Left`]).
     Run,
     /// It gave way by itself.
     Yield,
     /// It waits; the argument is why (`g::WaitReason`).
     Park,
-    /// It ended; an [`Id`](Kind::Id) follows.
+    /// The one that runs on this P ended; its number.
     End,
     /// It was made to stop; the argument is why (`observe::Why`).
     Preempt,
@@ -46,16 +45,21 @@ pub(crate) enum Kind {
     Queue,
     /// A group's CPU time in microseconds is about to follow; this is its number.
     Group,
+    /// The time of the events that follow, in ticks.
+    Clock,
 }
 
 impl Kind {
     /// Those that carry a number in place of a goroutine.
     fn has_number(self) -> bool {
-        matches!(self, Kind::Id | Kind::Value | Kind::Queue | Kind::Group)
+        matches!(
+            self,
+            Kind::Id | Kind::End | Kind::Value | Kind::Queue | Kind::Group | Kind::Clock
+        )
     }
 
     fn from_bits(bits: u64) -> Option<Kind> {
-        const ALL: [Kind; 17] = [
+        const ALL: [Kind; 18] = [
             Kind::Born,
             Kind::Id,
             Kind::Wake,
@@ -73,6 +77,7 @@ impl Kind {
             Kind::Value,
             Kind::Queue,
             Kind::Group,
+            Kind::Clock,
         ];
         ALL.get((bits as usize).wrapping_sub(1)).copied()
     }
@@ -83,12 +88,34 @@ const ARG_BITS: u32 = 17;
 /// Headers are cache lines.
 const HEADER_BITS: u32 = 6;
 
+/// How a goroutine left its P, as part of the next one's [`Kind::Run`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Left(pub(crate) u32);
+
+impl Left {
+    /// It told so itself, or nobody was there.
+    pub(crate) const TOLD: Left = Left(0);
+    pub(crate) const YIELDED: Left = Left(1);
+
+    /// It waits, for this reason.
+    #[inline(always)]
+    pub(crate) fn parked(reason: u32) -> Left {
+        Left(2 | reason << 2)
+    }
+
+    /// The same as an event of its own: kind and argument.
+    pub(crate) fn event(self) -> Option<(Kind, u32)> {
+        match self.0 & 3 {
+            1 => Some((Kind::Yield, 0)),
+            2 => Some((Kind::Park, self.0 >> 2)),
+            _ => None,
+        }
+    }
+}
+
 /// One event, as it lies in a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Event {
-    pub(crate) when: u64,
-    pub(crate) what: u64,
-}
+pub(crate) struct Event(pub(crate) u64);
 
 /// The same, taken apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,37 +128,38 @@ pub(crate) enum Parts {
 
 impl Event {
     #[inline(always)]
-    pub(crate) fn of(kind: Kind, when: u64, arg: u32, header: usize) -> Event {
+    pub(crate) fn of(kind: Kind, arg: u32, header: usize) -> Event {
         let header = (header >> HEADER_BITS) as u64;
-        Event {
-            when,
-            what: header << (KIND_BITS + ARG_BITS)
+        Event(
+            header << (KIND_BITS + ARG_BITS)
                 | u64::from(arg & ((1 << ARG_BITS) - 1)) << KIND_BITS
                 | kind as u64,
-        }
+        )
     }
 
     #[inline(always)]
-    pub(crate) fn value(kind: Kind, when: u64, value: u64) -> Event {
-        Event {
-            when,
-            what: value << KIND_BITS | kind as u64,
-        }
+    pub(crate) fn value(kind: Kind, value: u64) -> Event {
+        Event(value << KIND_BITS | kind as u64)
+    }
+
+    /// The time, if it is one.
+    pub(crate) fn clock(self) -> Option<u64> {
+        (self.0 & ((1 << KIND_BITS) - 1) == Kind::Clock as u64).then_some(self.0 >> KIND_BITS)
     }
 
     /// None: not an event. A slot that was read while it was written may hold anything.
     pub(crate) fn parts(self) -> Option<Parts> {
-        let kind = Kind::from_bits(self.what & ((1 << KIND_BITS) - 1))?;
+        let kind = Kind::from_bits(self.0 & ((1 << KIND_BITS) - 1))?;
         Some(if kind.has_number() {
             Parts::Value {
                 kind,
-                value: self.what >> KIND_BITS,
+                value: self.0 >> KIND_BITS,
             }
         } else {
             Parts::Of {
                 kind,
-                arg: (self.what >> KIND_BITS) as u32 & ((1 << ARG_BITS) - 1),
-                header: self.what >> (KIND_BITS + ARG_BITS) << HEADER_BITS,
+                arg: (self.0 >> KIND_BITS) as u32 & ((1 << ARG_BITS) - 1),
+                header: self.0 >> (KIND_BITS + ARG_BITS) << HEADER_BITS,
             }
         })
     }
@@ -144,31 +172,38 @@ mod tests {
     #[test]
     fn what_is_packed_comes_apart() {
         let header = 0x7fff_1234_5678_9ac0_usize & !63;
-        let event = Event::of(Kind::Park, 77, 0x1_ffff, header);
         assert_eq!(
-            event.parts(),
+            Event::of(Kind::Park, 0x1_ffff, header).parts(),
             Some(Parts::Of {
                 kind: Kind::Park,
                 arg: 0x1_ffff,
                 header: header as u64 & ((1 << 47) - 1),
             })
         );
-        let event = Event::value(Kind::Id, 78, (1 << 58) - 1);
         assert_eq!(
-            event.parts(),
+            Event::value(Kind::Id, (1 << 58) - 1).parts(),
             Some(Parts::Value {
                 kind: Kind::Id,
                 value: (1 << 58) - 1
             })
         );
-        assert_eq!(Event { when: 0, what: 0 }.parts(), None);
-        assert_eq!(Event { when: 0, what: 63 }.parts(), None);
+        assert_eq!(Event::value(Kind::Clock, 77).clock(), Some(77));
+        assert_eq!(Event::value(Kind::Id, 77).clock(), None);
+        assert_eq!((Event(0).parts(), Event(63).parts()), (None, None));
     }
 
     #[test]
     fn every_kind_is_known() {
-        for bits in 1..=Kind::Group as u64 {
+        for bits in 1..=Kind::Clock as u64 {
             assert_eq!(Kind::from_bits(bits).map(|k| k as u64), Some(bits));
         }
+    }
+
+    #[test]
+    fn how_one_left_fits_beside_the_next() {
+        assert_eq!(Left::TOLD.event(), None);
+        assert_eq!(Left::YIELDED.event(), Some((Kind::Yield, 0)));
+        assert_eq!(Left::parked(255).event(), Some((Kind::Park, 255)));
+        assert!(Left::parked(255).0 < 1 << ARG_BITS);
     }
 }

@@ -42,7 +42,7 @@ use crate::g::{G, Mark, Switch};
 use crate::lock::Lock;
 use crate::p::{P, bump};
 use crate::stats::histogram::Recorder;
-use event::{Event, Kind};
+use event::{Event, Kind, Left};
 use ring::Ring;
 use session::Session;
 
@@ -55,10 +55,13 @@ pub(crate) const COARSE: u32 = 8;
 pub(crate) const SAMPLES: usize = 256;
 /// How often a second a delay goes into the ring unless somebody says otherwise. As often as the monitor looks anyway.
 pub(crate) const DEFAULT_HZ: u32 = 100;
+/// The flags while a coarse trace is all there is: what the inlined paths look for.
+const RECORDED: u32 = TRACE | COARSE;
+
 /// Events between two of a P that share a clock reading, in a trace that is always on.
-const EVENTS_PER_CLOCK: u64 = 32;
-/// Events between two that show how long the queues are.
-const EVENTS_PER_COUNT: u64 = 64;
+const EVENTS_PER_CLOCK: u64 = 256;
+/// Dispatches between two that show how long the queue is.
+const DISPATCHES_PER_COUNT: u32 = 64;
 /// Counters that many threads write are split this often.
 const SHARDS: usize = 16;
 
@@ -86,8 +89,9 @@ pub(crate) struct Eye {
     /// When the run that is timed began.
     run_since: Cell<u64>,
     ring: AtomicPtr<Ring>,
-    /// The last clock reading of a coarse trace, and the coarse time then.
-    ticks: Cell<u64>,
+    /// How the last one left, in a coarse trace, if that is not told yet.
+    pending: Cell<Left>,
+    /// The coarse time when the clock was last read for a coarse trace.
     seen_ns: Cell<u64>,
     pub(crate) latency: Recorder,
     pub(crate) runs: Recorder,
@@ -99,7 +103,7 @@ impl Eye {
             flags: AtomicU32::new(SAMPLE),
             run_since: Cell::new(0),
             ring: AtomicPtr::new(ptr::null_mut()),
-            ticks: Cell::new(0),
+            pending: Cell::new(Left::TOLD),
             seen_ns: Cell::new(0),
             latency: Recorder::new(),
             runs: Recorder::new(),
@@ -111,10 +115,13 @@ impl Eye {
         self.flags.load(Relaxed) & flags != 0
     }
 
-    /// A goroutine was queued on this P, or by its owner: new or woken.
+    /// A goroutine that was woken is queued on this P, or by its owner.
     #[inline(always)]
     pub(crate) fn queued(&self, seen: &Observe, g: &G) {
-        if self.has(SAMPLE | TRACE) {
+        let flags = self.flags.load(Relaxed);
+        if flags == RECORDED {
+            self.put_coarse(Event::of(Kind::Wake, 0, ptr::from_ref(g).addr()));
+        } else if flags & (SAMPLE | TRACE) != 0 {
             self.queued_slow(seen, g);
         }
     }
@@ -134,7 +141,11 @@ impl Eye {
     /// A goroutine goes on on this P.
     #[inline(always)]
     pub(crate) fn dispatched(&self, p: &P, g: &G) {
-        if self.has(TRACE) {
+        let flags = self.flags.load(Relaxed);
+        if flags & COARSE != 0 {
+            let left = self.pending.replace(Left::TOLD);
+            self.put_coarse(Event::of(Kind::Run, left.0, ptr::from_ref(g).addr()));
+        } else if flags & TRACE != 0 {
             self.dispatched_slow(p, g);
         }
     }
@@ -142,36 +153,43 @@ impl Eye {
     #[inline(never)]
     fn dispatched_slow(&self, p: &P, g: &G) {
         self.emit(Kind::Run, 0, g);
-        if self.written().is_multiple_of(EVENTS_PER_COUNT) {
-            self.count_queues(p);
+        if p.tick.load(Relaxed).is_multiple_of(DISPATCHES_PER_COUNT) {
+            let local = p.runq.len() + usize::from(p.runq.has_next());
+            self.put(Event::value(Kind::Queue, local as u64));
         }
-    }
-
-    #[cold]
-    fn count_queues(&self, p: &P) {
-        let local = p.runq.len() + usize::from(p.runq.has_next());
-        self.put(Event::value(Kind::Queue, self.stamp(), local as u64));
     }
 
     /// A goroutine switched off: it asks for this, or has ended.
     #[inline(always)]
     pub(crate) fn left(&self, seen: &Observe, g: &G, what: Option<Switch>) {
-        if self.has(SAMPLE | RUN | TRACE) {
+        let flags = self.flags.load(Relaxed);
+        if flags == RECORDED {
+            self.left_coarse(g, what);
+        } else if flags & (SAMPLE | RUN | TRACE) != 0 {
             self.left_slow(seen, g, what);
+        }
+    }
+
+    /// Told by the next to run here, or by [`idle`](Self::idle) if there is none.
+    #[inline(always)]
+    fn left_coarse(&self, g: &G, what: Option<Switch>) {
+        match what {
+            Some(Switch::Yield) => self.pending.set(Left::YIELDED),
+            Some(Switch::Park) => self.pending.set(Left::parked(g.reason_bits())),
+            None => self.put_coarse(Event::value(Kind::End, g.id())),
         }
     }
 
     #[inline(never)]
     fn left_slow(&self, seen: &Observe, g: &G, what: Option<Switch>) {
         let flags = self.flags.load(Relaxed);
-        if flags & TRACE != 0 {
+        if flags & COARSE != 0 {
+            self.left_coarse(g, what);
+        } else if flags & TRACE != 0 {
             match what {
                 Some(Switch::Yield) => self.emit(Kind::Yield, 0, g),
-                Some(Switch::Park) => self.emit(Kind::Park, g.reason() as u32, g),
-                None => {
-                    self.emit(Kind::End, 0, g);
-                    self.put(Event::value(Kind::Id, self.ticks.get(), g.id()));
-                }
+                Some(Switch::Park) => self.emit(Kind::Park, g.reason_bits(), g),
+                None => self.put(Event::value(Kind::End, g.id())),
             }
         }
         if flags & RUN != 0 {
@@ -180,6 +198,21 @@ impl Eye {
         if flags & SAMPLE != 0 && what == Some(Switch::Yield) {
             self.flags.fetch_and(!SAMPLE, Relaxed);
             seen.mark(g);
+        }
+    }
+
+    /// The P becomes idle: nobody runs on it for a while, so how the last one left is told now.
+    #[inline]
+    pub(crate) fn idle(&self) {
+        if self.has(COARSE) {
+            self.tell_left();
+        }
+    }
+
+    #[cold]
+    fn tell_left(&self) {
+        if let Some((kind, arg)) = self.pending.replace(Left::TOLD).event() {
+            self.put(Event::of(kind, arg, 0)); // of whoever ran
         }
     }
 
@@ -223,70 +256,90 @@ impl Eye {
         self.flags.fetch_or(RUN, Relaxed);
     }
 
-    /// A goroutine was made by this P's owner.
+    /// A goroutine was made by this P's owner, who is about to queue it.
     #[inline(always)]
-    fn born(&self, g: &G) {
-        if self.has(TRACE) {
-            self.born_slow(g);
+    fn born(&self, seen: &Observe, g: &G) {
+        let flags = self.flags.load(Relaxed);
+        if flags == RECORDED {
+            // Its number is told at its end, or by the header as long as it lives.
+            self.put_coarse(Event::of(Kind::Born, 0, ptr::from_ref(g).addr()));
+        } else if flags & (SAMPLE | TRACE) != 0 {
+            self.born_slow(seen, g);
         }
     }
 
-    #[cold]
     #[inline(never)]
-    fn born_slow(&self, g: &G) {
-        self.emit(Kind::Born, 0, g);
-        self.put(Event::value(Kind::Id, self.ticks.get(), g.id()));
+    fn born_slow(&self, seen: &Observe, g: &G) {
+        if self.has(SAMPLE) {
+            self.flags.fetch_and(!SAMPLE, Relaxed);
+            seen.mark(g);
+        }
+        if self.has(TRACE) {
+            self.emit(Kind::Born, 0, g);
+            self.put_more(Event::value(Kind::Id, g.id()));
+        }
     }
 
     /// Anything else that happens on this P.
     #[inline]
     pub(crate) fn note(&self, kind: Kind, arg: u32, g: *const G) {
         if self.has(TRACE) {
-            self.put(Event::of(kind, self.stamp(), arg, g.addr()));
+            self.put(Event::of(kind, arg, g.addr()));
         }
     }
 
     /// Two events in a row: something of a goroutine, and a number that belongs to it.
     pub(crate) fn note_with(&self, kind: Kind, g: &G, value: u64) {
         if self.has(TRACE) {
-            let now = self.stamp();
-            self.put(Event::of(kind, now, 0, ptr::from_ref(g).addr()));
-            self.put(Event::value(Kind::Value, now, value));
+            self.emit(kind, 0, g);
+            self.put_more(Event::value(Kind::Value, value));
         }
     }
 
     #[inline(always)]
     fn emit(&self, kind: Kind, arg: u32, g: &G) {
-        self.put(Event::of(kind, self.stamp(), arg, ptr::from_ref(g).addr()));
+        self.put(Event::of(kind, arg, ptr::from_ref(g).addr()));
     }
 
-    #[inline(always)]
+    /// Writes an event, after its time where that is due. While TRACE is set.
+    #[inline]
     fn put(&self, event: Event) {
-        // SAFETY: a ring lives as long as its runtime; the owner of the P is its one writer.
-        if let Some(ring) = unsafe { self.ring.load(Acquire).as_ref() } {
+        if self.has(COARSE) {
+            self.put_coarse(event);
+        } else if let Some(ring) = self.ring() {
+            ring.push(Event::value(Kind::Clock, clock::ticks()));
+            ring.push(event);
+        }
+    }
+
+    /// Writes an event of the same moment as the last.
+    #[inline]
+    fn put_more(&self, event: Event) {
+        if let Some(ring) = self.ring() {
             ring.push(event);
         }
     }
 
     #[inline(always)]
-    fn written(&self) -> u64 {
-        // SAFETY: as above.
-        unsafe { self.ring.load(Relaxed).as_ref() }.map_or(0, Ring::written)
+    fn put_coarse(&self, event: Event) {
+        let Some(ring) = self.ring() else { return };
+        if ring.written().is_multiple_of(EVENTS_PER_CLOCK) || self.seen_ns.get() != coarse_ns() {
+            self.put_clock(ring);
+        }
+        ring.push(event);
     }
 
-    /// The time of an event, in ticks. Coarse: the last that was read, unless that is too long ago.
-    #[inline(always)]
-    fn stamp(&self) -> u64 {
-        if self.has(COARSE)
-            && !self.written().is_multiple_of(EVENTS_PER_CLOCK)
-            && self.seen_ns.get() == coarse_ns()
-        {
-            return self.ticks.get();
-        }
-        let now = clock::ticks();
-        self.ticks.set(now);
+    #[cold]
+    #[inline(never)]
+    fn put_clock(&self, ring: &Ring) {
         self.seen_ns.set(coarse_ns());
-        now
+        ring.push(Event::value(Kind::Clock, clock::ticks()));
+    }
+
+    #[inline(always)]
+    fn ring(&self) -> Option<&Ring> {
+        // SAFETY: a ring lives as long as its runtime; the owner of the P is its one writer.
+        unsafe { self.ring.load(Acquire).as_ref() }
     }
 
     /// Starts or stops the trace of this P.
@@ -512,27 +565,23 @@ impl Observe {
     #[inline]
     pub(crate) fn note(&self, kind: Kind, arg: u32, g: &G) {
         if self.is_tracing() {
-            self.note_slow(Event::of(
-                kind,
-                clock::ticks(),
-                arg,
-                ptr::from_ref(g).addr(),
-            ));
+            self.note_slow(Event::of(kind, arg, ptr::from_ref(g).addr()));
         }
     }
 
     /// CPU time of a group.
     pub(crate) fn note_group(&self, lane: u32, cpu_ns: u64) {
         if let Some(ring) = *self.outside.lock() {
-            let now = clock::ticks();
-            ring.push(Event::value(Kind::Group, now, lane.into()));
-            ring.push(Event::value(Kind::Value, now, cpu_ns / 1000));
+            ring.push(Event::value(Kind::Clock, clock::ticks()));
+            ring.push(Event::value(Kind::Group, lane.into()));
+            ring.push(Event::value(Kind::Value, cpu_ns / 1000));
         }
     }
 
     #[cold]
     fn note_slow(&self, event: Event) {
         if let Some(ring) = *self.outside.lock() {
+            ring.push(Event::value(Kind::Clock, clock::ticks()));
             ring.push(event);
         }
     }
@@ -541,7 +590,7 @@ impl Observe {
     #[inline(always)]
     pub(crate) fn born(&self, p: Option<&P>, g: &G) {
         match p {
-            Some(p) => p.eye.born(g),
+            Some(p) => p.eye.born(self, g),
             None => self.born_outside(g),
         }
     }
@@ -549,11 +598,11 @@ impl Observe {
     /// A goroutine was made by somebody without a P.
     fn born_outside(&self, g: &G) {
         if self.is_tracing() {
-            let now = clock::ticks();
             let outside = self.outside.lock();
             if let Some(ring) = *outside {
-                ring.push(Event::of(Kind::Born, now, 0, ptr::from_ref(g).addr()));
-                ring.push(Event::value(Kind::Id, now, g.id()));
+                ring.push(Event::value(Kind::Clock, clock::ticks()));
+                ring.push(Event::of(Kind::Born, 0, ptr::from_ref(g).addr()));
+                ring.push(Event::value(Kind::Id, g.id()));
             }
         }
     }

@@ -6,20 +6,15 @@
 //! writer may have begun to overwrite meanwhile is dropped
 //!
 //! # Invariants
-//! I1  A copy holds a gapless run of events, in order; `lost` says how many came before it and are gone.
+//! I1  A copy holds a gapless run of events, in order, and begins with a time; `lost` says how many came before it and are gone.
 //! I2  A slot being overwritten is dropped by the reader: slots are atomics, so reading it is no race.
 
 use std::sync::atomic::{AtomicU64, Ordering::*, fence};
 
 use super::event::Event;
 
-struct Slot {
-    when: AtomicU64,
-    what: AtomicU64,
-}
-
 pub(crate) struct Ring {
-    slots: Box<[Slot]>,
+    slots: Box<[AtomicU64]>,
     /// Events ever written.
     written: AtomicU64,
 }
@@ -33,16 +28,11 @@ pub(crate) struct Copied {
 }
 
 impl Ring {
-    /// Room for `capacity` events, rounded up to a power of two. Allocates.
+    /// Room for `capacity` words, rounded up to a power of two. Allocates.
     pub(crate) fn new(capacity: usize) -> Ring {
         let capacity = capacity.next_power_of_two().max(2);
         Ring {
-            slots: (0..capacity)
-                .map(|_| Slot {
-                    when: AtomicU64::new(0),
-                    what: AtomicU64::new(0),
-                })
-                .collect(),
+            slots: (0..capacity).map(|_| AtomicU64::new(0)).collect(),
             written: AtomicU64::new(0),
         }
     }
@@ -57,14 +47,17 @@ impl Ring {
     #[inline(always)]
     pub(crate) fn push(&self, event: Event) {
         let n = self.written.load(Relaxed);
-        let slot = &self.slots[n as usize & (self.slots.len() - 1)];
-        // Released: who sees one of these sees that the number before was published.
-        slot.when.store(event.when, Release);
-        slot.what.store(event.what, Release);
+        // SAFETY: there are at least two slots, and the mask is one less than how many.
+        let slot = unsafe {
+            self.slots
+                .get_unchecked(n as usize & (self.slots.len() - 1))
+        };
+        // Released: who sees it sees that the number before was published.
+        slot.store(event.0, Release);
         self.written.store(n + 1, Release);
     }
 
-    /// What was written since `since` and is still there.
+    /// What was written since `since` and is still there, from the first time on.
     pub(crate) fn copy(&self, since: u64) -> Copied {
         let end = self.written.load(Acquire);
         let len = self.slots.len() as u64;
@@ -72,19 +65,19 @@ impl Ring {
         let events: Vec<Event> = (start..end)
             .map(|n| {
                 let slot = &self.slots[n as usize & (self.slots.len() - 1)];
-                Event {
-                    when: slot.when.load(Relaxed),
-                    what: slot.what.load(Relaxed),
-                }
+                Event(slot.load(Relaxed))
             })
             .collect();
         fence(Acquire);
         // The writer may be in the middle of number `now`, which takes the place of `now - len`.
         let now = self.written.load(Relaxed);
         let whole = (now + 1).saturating_sub(len).clamp(start, end);
+        let kept = &events[(whole - start) as usize..];
+        // Events whose time was overwritten happened nobody knows when.
+        let timeless = kept.iter().take_while(|e| e.clock().is_none()).count();
         Copied {
-            events: events[(whole - start) as usize..].to_vec(),
-            lost: whole - since.min(whole),
+            events: kept[timeless..].to_vec(),
+            lost: whole + timeless as u64 - since.min(whole),
         }
     }
 }
@@ -95,7 +88,7 @@ mod tests {
     use crate::observe::event::Kind;
 
     fn event(n: u64) -> Event {
-        Event::value(Kind::Value, n, n)
+        Event::value(Kind::Clock, n)
     }
 
     #[test]

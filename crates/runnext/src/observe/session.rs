@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use runnext_sys::clock;
 
+use super::event::{Event, Kind};
 use super::ring::Ring;
 
 /// In place of a P: the ring of those who have none.
@@ -17,7 +18,7 @@ pub(crate) const OUTSIDE: usize = usize::MAX;
 /// See the [module](self).
 #[derive(Default)]
 pub(crate) struct Session {
-    /// Events that each ring holds; 0: no trace is written.
+    /// Words that each ring holds; 0: no trace is written.
     capacity: usize,
     coarse: bool,
     began: u64,
@@ -43,7 +44,9 @@ impl Session {
     }
 
     pub(crate) fn begin(&mut self, capacity: usize, coarse: bool) {
-        self.capacity = capacity.next_power_of_two();
+        // Each event has its time before it; in a coarse trace few have.
+        let words = if coarse { capacity } else { 2 * capacity };
+        self.capacity = words.next_power_of_two();
         self.coarse = coarse;
         self.began = clock::ticks();
         self.used.clear();
@@ -64,6 +67,8 @@ impl Session {
             .or_insert_with(|| Box::new(Ring::new(capacity)));
         if !self.used.iter().any(|&(id, _)| id == p) {
             self.used.push((p, ring.written()));
+            // Nobody writes to it yet. Whatever comes first has a time so.
+            ring.push(Event::value(Kind::Clock, self.began));
         }
         ring
     }

@@ -198,7 +198,11 @@ impl Call {
     fn enqueue_woken(&self, g: &G) {
         // SAFETY: g is runnable, so its runtime is alive.
         let shared = unsafe { super::shared_of(g) };
-        match self.local(shared) {
+        let local = self.local(shared);
+        if let Some(p) = local {
+            p.eye.queued(&shared.observe, g);
+        }
+        match local {
             Some(p) if p.keeps_its_own() => {
                 shared.put_local(p, g);
                 // Should its waker not block, the monitor wakes another P for it.
@@ -243,7 +247,6 @@ impl Shared {
     /// A goroutine made runnable by `p`'s owner.
     #[inline]
     pub(super) fn put_local(&self, p: &P, g: &G) {
-        p.eye.queued(&self.observe, g);
         if self.special.load(Relaxed) {
             return self.put_special(p, g);
         }

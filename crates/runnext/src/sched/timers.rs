@@ -379,11 +379,11 @@ impl Shared {
             if let Some(g) = fire(sleeper, self, p) {
                 // SAFETY: runnable, so alive.
                 let g = unsafe { g.as_ref() };
+                p.eye.queued(&self.observe, g);
                 if woken == 0 && others && !in_burst {
                     self.put_local(p, g);
                     p.break_chain(); // or an expired slice would send it to the tail
                 } else {
-                    p.eye.queued(&self.observe, g);
                     self.put_tail(p, g);
                 }
                 woken += 1;

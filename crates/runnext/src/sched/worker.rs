@@ -290,6 +290,7 @@ fn give_up_p(m: &'static M, p: &P) -> bool {
             shared.spinning.fetch_add(1, SeqCst);
             return true;
         }
+        p.eye.idle();
         m.set_p(ptr::null());
         shared.idle_p_locked(&mut idle, p);
     }

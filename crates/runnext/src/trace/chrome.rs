@@ -65,7 +65,15 @@ fn head<W: Write>(trace: &Trace, json: &mut Json<W>) -> io::Result<()> {
             ))?;
         }
         if copied.lost > 0 {
-            let at = Micros(json.since(copied.events.first().map_or(trace.ended, |e| e.when)));
+            let at = Micros(
+                json.since(
+                    copied
+                        .events
+                        .first()
+                        .and_then(|e| e.clock())
+                        .unwrap_or(trace.ended),
+                ),
+            );
             let tid = if *p == OUTSIDE { 0 } else { *p };
             json.event(format_args!(
                 r#""ph":"i","s":"t","pid":1,"tid":{tid},"ts":{at},"name":"{} events before this were lost","cat":"lost""#,

@@ -9,7 +9,7 @@
 //!
 //! # What it costs
 //! Nothing while off but a branch on a word of the processor. A trace reads the CPU's tick counter for each event, some 10 ns. The
-//! flight recorder reads it for every 32nd event of a processor, and whenever the monitor has looked since the last: the order on a processor is exact,
+//! flight recorder reads it for every 256th event of a processor, and whenever the monitor has looked since the last: the order on a processor is exact,
 //! the times between are those of the last reading, so slices of a busy processor may be shown as short as nothing, and what lasted
 //! 10 ms or more never is.
 //!
@@ -77,7 +77,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Keeps the last `n` events of each processor, rounded up to a power of two, from 64 to 16 million; 16 bytes each.
+    /// Keeps the last `n` events of each processor, rounded up to a power of two, from 64 to 16 million; 16 bytes each, or 8 in a flight recorder.
     pub fn events_per_proc(mut self, n: usize) -> Self {
         self.events = n.clamp(64, 1 << 24);
         self
@@ -219,13 +219,11 @@ impl std::fmt::Debug for Trace {
 impl Trace {
     /// How many events it holds.
     pub fn events(&self) -> usize {
-        self.rings
-            .iter()
-            .map(|(_, copied)| copied.events.len())
-            .sum()
+        let all = self.rings.iter().flat_map(|(_, copied)| &copied.events);
+        all.filter(|e| e.clock().is_none()).count()
     }
 
-    /// How many there were before those, and are gone.
+    /// How many words there were before those, and are gone: an event is one, or two with its time.
     pub fn lost(&self) -> u64 {
         self.rings.iter().map(|(_, copied)| copied.lost).sum()
     }
@@ -253,7 +251,7 @@ impl Trace {
         let mut json = Vec::new();
         // Writing to memory does not fail.
         let _ = self.write_chrome(&mut json);
-        String::from_utf8_lossy(&json).into_owned()
+        crate::dump::into_string(json)
     }
 }
 

@@ -10,7 +10,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::observe::event::{Event, Kind, Parts};
+use crate::observe::event::{Event, Kind, Left, Parts};
 use crate::observe::ring::Copied;
 use crate::observe::session::OUTSIDE;
 
@@ -38,18 +38,21 @@ pub(super) fn headers(rings: &[(usize, Copied)]) -> HashSet<u64> {
 }
 
 fn decode(p: usize, events: &[Event], into: &mut Vec<Item>) {
-    let mut last = 0;
+    let (mut when, mut running) = (0, 0);
     for event in events {
-        last = event.when.max(last);
+        let item = |kind, arg, header, value| Item {
+            when,
+            p,
+            kind,
+            arg,
+            header,
+            value,
+        };
         match event.parts() {
-            Some(Parts::Of { kind, arg, header }) => into.push(Item {
-                when: last,
-                p,
-                kind,
-                arg,
-                header,
-                value: None,
-            }),
+            Some(Parts::Value {
+                kind: Kind::Clock,
+                value,
+            }) => when = value.max(when),
             Some(Parts::Value {
                 kind: Kind::Id | Kind::Value,
                 value,
@@ -59,14 +62,43 @@ fn decode(p: usize, events: &[Event], into: &mut Vec<Item>) {
                     before.value = Some(value);
                 }
             }
-            Some(Parts::Value { kind, value }) => into.push(Item {
-                when: last,
-                p,
-                kind,
-                arg: 0,
-                header: value,
-                value: None,
-            }),
+            Some(Parts::Value {
+                kind: Kind::End,
+                value,
+            }) => {
+                if running != 0 {
+                    into.push(item(Kind::End, 0, running, Some(value)));
+                }
+                running = 0;
+            }
+            Some(Parts::Value { kind, value }) => into.push(item(kind, 0, value, None)),
+            Some(Parts::Of { kind, arg, header }) => {
+                let before = std::mem::replace(&mut running, 0);
+                match kind {
+                    Kind::Run => {
+                        if let Some((kind, arg)) = Left(arg).event()
+                            && before != 0
+                        {
+                            into.push(item(kind, arg, before, None));
+                        }
+                        running = header;
+                        into.push(item(Kind::Run, 0, header, None));
+                    }
+                    // Of whoever ran.
+                    Kind::Yield | Kind::Park if header == 0 => {
+                        if before != 0 {
+                            into.push(item(kind, arg, before, None));
+                        }
+                    }
+                    Kind::Yield | Kind::Park | Kind::Preempt => {
+                        into.push(item(kind, arg, header, None));
+                    }
+                    _ => {
+                        running = before;
+                        into.push(item(kind, arg, header, None));
+                    }
+                }
+            }
             None => {}
         }
     }
@@ -205,6 +237,10 @@ mod tests {
         Copied { events, lost: 0 }
     }
 
+    fn at(when: u64) -> Event {
+        Event::value(Kind::Clock, when)
+    }
+
     const A: usize = 0x1000;
     const B: usize = 0x2000;
 
@@ -213,14 +249,19 @@ mod tests {
         let rings = [(
             0,
             ring(vec![
-                Event::of(Kind::Run, 1, 0, A),
-                Event::of(Kind::End, 2, 0, A),
-                Event::value(Kind::Id, 2, 7),
-                Event::of(Kind::Born, 3, 0, A),
-                Event::value(Kind::Id, 3, 8),
-                Event::of(Kind::Run, 4, 0, A),
-                Event::of(Kind::Park, 5, 0, A),
-                Event::of(Kind::Run, 6, 0, B),
+                at(1),
+                Event::of(Kind::Run, 0, A),
+                at(2),
+                Event::value(Kind::End, 7),
+                at(3),
+                Event::of(Kind::Born, 0, A),
+                Event::value(Kind::Id, 8),
+                at(4),
+                Event::of(Kind::Run, 0, A),
+                at(5),
+                Event::of(Kind::Park, 0, A),
+                at(6),
+                Event::of(Kind::Run, 0, B),
             ]),
         )];
         let items = merge(&rings);
@@ -235,16 +276,14 @@ mod tests {
 
     #[test]
     fn who_ran_before_the_beginning_and_who_was_robbed() {
-        let rings = [
-            (
-                0,
-                ring(vec![
-                    Event::of(Kind::Yield, 3, 0, A),
-                    Event::of(Kind::Run, 4, 0, B),
-                ]),
-            ),
-            (OUTSIDE, ring(vec![Event::of(Kind::Robbed, 6, 0, B)])),
+        let own = vec![
+            at(3),
+            Event::of(Kind::Yield, 0, A),
+            at(4),
+            Event::of(Kind::Run, 0, B),
         ];
+        let outside = vec![at(6), Event::of(Kind::Robbed, 0, B)];
+        let rings = [(0, ring(own)), (OUTSIDE, ring(outside))];
         let items = merge(&rings);
         let cast = cast(&items, &HashMap::new());
         let runs = runs(&items, &cast, 10);
@@ -252,5 +291,33 @@ mod tests {
         assert_eq!((runs[0].from, runs[0].to), (3, 3));
         assert_eq!((runs[1].from, runs[1].to), (4, 6));
         assert_eq!(runs[1].end, Some((Kind::Robbed, 0)));
+    }
+
+    #[test]
+    fn who_left_is_told_by_the_next() {
+        let events = vec![
+            at(1),
+            Event::of(Kind::Run, 0, A),
+            at(2),
+            Event::of(Kind::Run, Left::YIELDED.0, B),
+            at(3),
+            Event::of(Kind::Run, Left::parked(4).0, A),
+            at(4),
+            Event::of(Kind::Yield, 0, 0),
+        ];
+        let items = merge(&[(0, ring(events))]);
+        let cast = cast(&items, &HashMap::new());
+        let ends: Vec<_> = runs(&items, &cast, 9)
+            .iter()
+            .map(|r| (r.from, r.to, r.end))
+            .collect();
+        assert_eq!(
+            ends,
+            [
+                (1, 2, Some((Kind::Yield, 0))),
+                (2, 3, Some((Kind::Park, 4))),
+                (3, 4, Some((Kind::Yield, 0))),
+            ]
+        );
     }
 }
