@@ -8,6 +8,7 @@ mod part1;
 mod part2;
 mod part3;
 mod part4;
+mod part6;
 mod part7;
 
 /// Which direction is good.
@@ -167,6 +168,7 @@ pub fn all() -> Vec<Case> {
         part3::all(),
         part4::all(),
         futures::all(),
+        part6::all(),
         part7::all(),
     ]
     .concat()
