@@ -28,6 +28,8 @@ const LAYERS: &[&[&str]] = &[
     &["hyper"],
     &["trace"],
     &["runtime"],
+    // Documentation only.
+    &["guide"],
     &["lib"],
 ];
 

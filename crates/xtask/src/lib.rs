@@ -9,12 +9,14 @@
 //! | [`tree`]   | the files of the repository                                           |
 //! | [`lex`]    | Rust text into tokens and comments: enough to not be fooled by strings |
 //! | [`rules`]  | the rules, one function each, and their tunables                      |
+//! | [`api`]    | the public names of the published crates, as text                     |
 //! | [`arrows`] | the order of the runtime's modules, and who imports against it        |
 //!
 //! Run by `cargo run -p xtask -- tidy`, and by `cargo test` through `tests/tidy.rs`.
 
 #![forbid(unsafe_code)]
 
+pub mod api;
 pub mod arrows;
 pub mod lex;
 pub mod rules;
