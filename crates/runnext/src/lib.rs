@@ -19,6 +19,11 @@
 //! }
 //! ```
 //!
+//! # The guide
+//! [`guide::tour`] shows everything in ten small programs. Then, depending on where you come from: [`guide::from_go`],
+//! [`guide::from_tokio`], [`guide::from_threads`]. When work differs in importance: [`guide::groups`]. Before a release:
+//! [`guide::thread_locals`] and [`guide::deploying`].
+//!
 //! # The thread-local contract
 //! A goroutine may go on running on another thread after any call that can park it: any whose documentation has a `# Blocks`
 //! section. Code that runs in goroutines must therefore not keep a borrow of a `thread_local!`, or a handle into one, over such a
@@ -65,6 +70,7 @@ pub mod future;
 mod g;
 pub mod goroutine;
 mod group;
+pub mod guide;
 pub mod hazard;
 #[cfg(feature = "hyper")]
 pub mod hyper;
