@@ -20,7 +20,8 @@
 //! In RT, with or without a P, or on a thread that has none. No user code: wakers that are not the runtime's own are woken by a
 //! goroutine made for it (`wakers`).
 //!
-//! Tunables: LOOK_EVERY is Go's figure for its global queue; a look costs about as much as ten switches.
+//! Tunables: LOOK_EVERY is Go's figure for its global queue; a look costs about as much as ten switches. FEW is a guess:
+//! what wakes a thread costs about as much as one of them.
 
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::*;
@@ -39,6 +40,9 @@ use crate::sched::{Shared, shared_of, waker};
 
 /// How often, in dispatches, a busy P looks.
 const LOOK_EVERY: u32 = 61;
+
+/// So many goroutines that never ran for long do not make it worth waking another thread.
+const FEW: usize = 8;
 
 /// What events have made runnable: goroutines of one runtime, in no queue, and wakers.
 pub(in crate::sched) struct Harvest {
@@ -140,10 +144,13 @@ impl Shared {
             // SAFETY: just made, so in no queue. In front: it wakes others.
             unsafe { found.ready.push_front(g) };
         }
-        let several = found.ready.len() > 1 || p.has_work();
+        // A few that are known to be short are run here sooner than another thread wakes up.
+        let mut several = found.ready.len() > FEW || p.has_work();
+        let alone = found.ready.len() == 1;
         while let Some(g) = found.ready.pop_front() {
             // SAFETY: runnable, so alive.
             let g = unsafe { g.as_ref() };
+            several |= !alone && !g.is_known_light();
             if g.lane() == ROOT_LANE {
                 p.eye.queued(&self.observe, g);
                 self.put_tail(p, g);
