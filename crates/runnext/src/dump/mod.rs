@@ -26,9 +26,9 @@
 //! fn main() {
 //!     let (tx, rx) = runnext::chan::bounded::<()>(0);
 //!     let waiter = runnext::go(move || rx.recv());
-//!     runnext::time::sleep(std::time::Duration::from_millis(10));
-//!     let dump = runnext::dump::text();
-//!     assert!(dump.contains("[chan receive]:"), "{dump}");
+//!     while !runnext::dump::text().contains("[chan receive]:") {
+//!         runnext::yield_now(); // it has not got that far
+//!     }
 //!     drop(tx);
 //!     waiter.join().unwrap().unwrap_err();
 //! }
