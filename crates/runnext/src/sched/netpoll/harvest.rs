@@ -151,8 +151,8 @@ impl Shared {
             // SAFETY: runnable, so alive.
             let g = unsafe { g.as_ref() };
             several |= !alone && !g.is_known_light();
+            p.eye.queued(&self.observe, g);
             if g.lane() == ROOT_LANE {
-                p.eye.queued(&self.observe, g);
                 self.put_tail(p, g);
             } else {
                 self.put_local(p, g);
