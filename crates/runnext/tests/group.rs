@@ -7,3 +7,5 @@ mod basics;
 mod common;
 #[path = "group/shares.rs"]
 mod shares;
+#[path = "group/stress.rs"]
+mod stress;
