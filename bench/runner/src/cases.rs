@@ -9,6 +9,7 @@ mod part2;
 mod part3;
 mod part4;
 mod part6;
+mod part5;
 mod part7;
 
 /// Which direction is good.
@@ -167,6 +168,7 @@ pub fn all() -> Vec<Case> {
         part2::all(),
         part3::all(),
         part4::all(),
+        part5::all(),
         futures::all(),
         part6::all(),
         part7::all(),

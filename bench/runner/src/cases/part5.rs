@@ -1,0 +1,203 @@
+//! Part 5: task groups. Shares and latencies in one process; only the mixed load has a rival, since nobody else has groups.
+
+use super::{Bar, Case};
+
+pub fn all() -> Vec<Case> {
+    [tax(), shares(), limits(), latency(), mixed()].concat()
+}
+
+fn tax() -> Vec<Case> {
+    let case = |id, title, args| {
+        Case::new(5, id, "group-tax", title).args(args, &["yields=500000", "pings=200000"])
+    };
+    let within = |id, title, args, factor| {
+        case(id, title, args)
+            .low("yield_ns", "ns", Bar::Own("group-unused", factor))
+            .low("ping_ns", "ns", Bar::Own("group-unused", factor))
+    };
+    vec![
+        case(
+            "group-unused",
+            "32 yielders, ping-pong; no groups, P=1",
+            &["procs=1"],
+        )
+        .low("yield_ns", "ns", None)
+        .low("ping_ns", "ns", None),
+        within(
+            "group-idle",
+            "the same beside one group that is idle",
+            &["procs=1", "idle=true"],
+            1.02,
+        ),
+        within(
+            "group-one",
+            "the same, all in one group",
+            &["procs=1", "groups=1"],
+            1.05,
+        ),
+        within(
+            "group-16",
+            "the same, over 16 groups",
+            &["procs=1", "groups=16"],
+            1.1,
+        ),
+    ]
+}
+
+fn shares() -> Vec<Case> {
+    let cheat = |id, title, args| {
+        Case::new(5, id, "group-cheats", title)
+            .args(args, &["seconds=1"])
+            .reps(3)
+            .low("gain_percent", "%", Bar::Value(3.0))
+    };
+    vec![
+        Case::new(
+            5,
+            "group-weights",
+            "group-weights",
+            "weights 1:2:4:8 with 1000, 64, 8, P hogs, P=2",
+        )
+        .args(&["procs=2"], &["seconds=2"])
+        .reps(3)
+        .low("error_percent", "%", Bar::Value(2.0))
+        .high("jain", "", Bar::Value(0.99))
+        .low("felt_ms", "ms", Bar::Value(50.0)),
+        cheat(
+            "cheat-sleep",
+            "one that sleeps just before its slice ends",
+            &["how=sleep"],
+        ),
+        cheat(
+            "cheat-yield",
+            "one that yields all the time",
+            &["how=yield"],
+        ),
+        cheat(
+            "cheat-spawn",
+            "one that spawns all the time",
+            &["how=spawn"],
+        ),
+        Case::new(
+            5,
+            "group-floor",
+            "group-floor",
+            "a Low group beside Normal hogs, P=2",
+        )
+        .args(&["procs=2"], &["seconds=1"])
+        .reps(3)
+        .high("low_percent", "%", Bar::Value(5.0)),
+        Case::new(
+            5,
+            "group-rest",
+            "group-floor",
+            "a Low group beside a group of one core, P=2",
+        )
+        .args(&["procs=2", "quota=1"], &["seconds=1"])
+        .reps(3)
+        .high("left_percent", "%", Bar::Value(90.0)),
+    ]
+}
+
+fn limits() -> Vec<Case> {
+    let quota = |id, title, args| {
+        Case::new(5, id, "group-quota", title)
+            .args(args, &["seconds=2"])
+            .reps(3)
+            .low("error_percent", "%", Bar::Value(2.0))
+    };
+    vec![
+        quota("quota-0.25", "two hogs on 0.25 cores, P=2", &["quota=0.25"]),
+        quota(
+            "quota-0.5",
+            "one hog on 0.5 cores, P=1",
+            &["quota=0.5", "procs=1"],
+        )
+        .low("pause_ms", "ms", Bar::Value(5.0)),
+        quota("quota-1.5", "two hogs on 1.5 cores, P=2", &["quota=1.5"]),
+        Case::new(
+            5,
+            "governor",
+            "group-governor",
+            "four governed groups under a limit of 0.8, P=2",
+        )
+        .args(&["procs=2"], &["seconds=2"])
+        .reps(3)
+        .low("error_percent", "%", Bar::Value(2.0))
+        .low("most_over_least", "", None),
+    ]
+}
+
+fn latency() -> Vec<Case> {
+    let wake = |id, title, args| {
+        Case::new(5, id, "group-wake", title)
+            .args(args, &["seconds=1"])
+            .reps(3)
+            .low("late_ms_p99", "ms", Bar::Value(1.0))
+            .low("late_ms_p999", "ms", Bar::Value(3.0))
+    };
+    vec![
+        wake(
+            "wake-timer",
+            "High, a timer at 1 kHz, beside 8 Low hogs per P",
+            &["via=timer"],
+        ),
+        wake(
+            "wake-chan",
+            "High, a channel at 1 kHz, beside 8 Low hogs per P",
+            &["via=chan"],
+        ),
+        wake(
+            "wake-socket",
+            "High, a socket at 1 kHz, beside 8 Low hogs per P",
+            &["via=socket"],
+        ),
+        Case::new(
+            5,
+            "group-locks",
+            "group-locks",
+            "a High waiter, a Low owner, Normal hogs",
+        )
+        .args(&["procs=2"], &["seconds=1"])
+        .reps(3)
+        .low("wait_ms_p99", "ms", Bar::Value(1.4)),
+        Case::new(
+            5,
+            "group-elastic",
+            "group-elastic",
+            "load of 60, 90, 60 % beside Low hogs under CpuLimit::Adaptive",
+        )
+        .args(&["procs=2"], &["seconds=1"])
+        .reps(3)
+        .low("phase0_ms_p99", "ms", None)
+        .high("phase0_left_percent", "%", None),
+    ]
+}
+
+fn mixed() -> Vec<Case> {
+    let case = |id, title, args| {
+        Case::new(5, id, "group-mixed", title)
+            .args(args, &["seconds=1"])
+            .reps(3)
+            .low("light_ms_p50", "ms", None)
+    };
+    vec![
+        case(
+            "cpuworker-alone",
+            "1000 light requests/s, nothing beside them, P=2",
+            &["mode=alone"],
+        )
+        .on(&["go"])
+        .low("light_ms_p99", "ms", None),
+        case(
+            "cpuworker",
+            "1000 light requests/s beside 12 heavy clients, P=2",
+            &["mode=grouped"],
+        )
+        .on(&["go"])
+        .with("runnext", "runnext without groups", &["mode=plain"])
+        .low("light_ms_p99", "ms", Bar::Go(0.1))
+        .high("busy_percent", "%", None)
+        .high("heavy_per_s", "/s", None),
+    ]
+}
