@@ -214,8 +214,11 @@ pub fn mixed(args: &Args, rt: &Runtime) {
         late
     });
     let wall = (now_ns() - begun) as f64 / 1e9;
+    let queued = light.stats().wake_latency;
     Report::new("group-mixed")
         .percentiles("light_ms_", &mut late)
+        .put("queued_ms_p99", queued.quantile(0.99).as_secs_f64() * 1e3)
+        .put("preempted", heavy.stats().preemptions as f64)
         .put("heavy_per_s", done.load(Relaxed) as f64 / wall)
         .put(
             "busy_percent",

@@ -26,7 +26,7 @@ use crate::sched::{Shared, preempt};
 /// How long the owner of a lock runs on, in ns.
 const GRACE: u64 = 1_000_000;
 /// A thread that makes no call for this long after it was left a note gets a signal, in ns.
-const PATIENCE: u64 = 50_000;
+pub(super) const PATIENCE: u64 = 150_000;
 /// How soon the monitor looks again at a turn that should have ended, in ns.
 const AGAIN: u64 = 100_000;
 /// Lost time below this is not lost but measured late, in ns.
@@ -235,7 +235,7 @@ impl Shared {
     fn give_p(&self, m: &M, p: &P, next: &G) {
         m.set_p(ptr::null());
         if let Some(owner) = next.wired_to() {
-            owner.hand(p);
+            owner.hand_here(p);
         } else if let Some(spare) = self.idle.lock().pop_m() {
             spare.hand_with(p, next);
         } else {

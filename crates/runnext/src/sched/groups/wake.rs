@@ -11,6 +11,7 @@ use runnext_core::group::{GroupId, preempt_after};
 use runnext_sys::clock;
 
 use super::ROOT_LANE;
+use super::stop::PATIENCE;
 use crate::g::G;
 use crate::m;
 use crate::p::P;
@@ -179,14 +180,17 @@ impl Shared {
     fn cut_short(&self, p: &P, at: u64, now: u64) {
         p.groups.over.store(true, Relaxed);
         p.groups.until.fetch_min(at, Relaxed);
-        // On the own P a note is enough: it is read on the way out of this call.
-        if now >= at
-            && let Some(m) = m::current()
-            && std::ptr::eq(m.p_ptr(), p)
-            && m.g().is_some()
-        {
-            ask(m);
-        }
+        let own = m::current().filter(|m| std::ptr::eq(m.p_ptr(), p));
+        let at = match own {
+            // Between two goroutines: the next dispatch sees it.
+            Some(m) if m.g().is_none() => return,
+            // The note is read on the way out of this call, if it may move the goroutine.
+            Some(m) if now >= at => {
+                ask(m);
+                now + PATIENCE
+            }
+            _ => at,
+        };
         self.hurry(at.max(now));
     }
 }
