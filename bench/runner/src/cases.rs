@@ -8,8 +8,8 @@ mod part1;
 mod part2;
 mod part3;
 mod part4;
-mod part6;
 mod part5;
+mod part6;
 mod part7;
 
 /// Which direction is good.
