@@ -32,7 +32,7 @@ pub fn opening(stage: &Stage) {
 }
 
 /// Prints the table, the distributions and the claims.
-pub fn print(stage: &Stage, scenes: &[Scene], claims: &[Claim]) {
+pub fn print(stage: &Stage, scenes: &[Scene], claims: &[Claim], discarded: &[Claim]) {
     table(scenes);
     println!("\nLight requests by latency");
     for (i, scene) in scenes.iter().enumerate() {
@@ -47,6 +47,13 @@ pub fn print(stage: &Stage, scenes: &[Scene], claims: &[Claim]) {
             claim.text,
             figure(claim.value),
             claim.target
+        );
+    }
+    for claim in discarded {
+        println!(
+            "  the first time, on a busy machine: {} {} ×",
+            claim.text,
+            figure(claim.value)
         );
     }
     remarks(stage, scenes, claims);
@@ -159,7 +166,7 @@ fn figure(value: f64) -> String {
 }
 
 /// Everything, for machines.
-pub fn json(stage: &Stage, scenes: &[Scene], claims: &[Claim]) -> Value {
+pub fn json(stage: &Stage, scenes: &[Scene], claims: &[Claim], discarded: &[Claim]) -> Value {
     let acts: Vec<Value> = scenes
         .iter()
         .map(|scene| {
@@ -185,10 +192,10 @@ pub fn json(stage: &Stage, scenes: &[Scene], claims: &[Claim]) -> Value {
             })
         })
         .collect();
-    let claims_json: Vec<Value> = claims
-        .iter()
-        .map(|claim| json!({ "claim": claim.text, "value": claim.value, "at_least": claim.target, "held": claim.held() }))
-        .collect();
+    let as_json = |claims: &[Claim]| -> Vec<Value> {
+        claims.iter().map(|claim| json!({ "claim": claim.text, "value": claim.value, "at_least": claim.target, "held": claim.held() }))
+        .collect()
+    };
     json!({
         "version": env!("CARGO_PKG_VERSION"),
         "procs": stage.procs,
@@ -197,7 +204,8 @@ pub fn json(stage: &Stage, scenes: &[Scene], claims: &[Claim]) -> Value {
         "light_per_second": RATE,
         "heavy_clients": stage.load.heavy_clients,
         "acts": acts,
-        "claims": claims_json,
+        "claims": as_json(claims),
+        "discarded_first_play": as_json(discarded),
         "held": claims.iter().all(Claim::held),
     })
 }
