@@ -198,6 +198,16 @@ pub fn request_realtime() -> bool {
     unsafe { syscall!(libc::SYS_sched_setscheduler, 0, policy, &raw const param) == 0 }
 }
 
+/// Asks for the calling thread to be preferred to all threads of normal priority (nice -20). False: not without privilege.
+///
+/// Threads that it starts inherit it.
+pub fn request_preference() -> bool {
+    const THIS_THREAD: i32 = 0;
+    let nice: isize = -20;
+    // SAFETY: integers only.
+    unsafe { syscall!(libc::SYS_setpriority, libc::PRIO_PROCESS, THIS_THREAD, nice) == 0 }
+}
+
 /// Lets the kernel end the calling thread's timed waits no later than `ns` after their time (50 µs
 /// by default), against merging wake-ups. Affects futexes, the poller and sleeps.
 pub fn set_timer_slack(ns: u64) {
