@@ -542,6 +542,7 @@ impl Ledger {
         let clock = self.clocks.of(word.priority());
         Wake {
             key: Key::new(word.priority(), false, deadline),
+            active: word.is_active(),
             eligible: word.is_active() && !vtime::before(clock.now(), v),
             margin: vtime::vtime(MARGIN, weight),
         }

@@ -5,8 +5,9 @@
 //! that runs the least entitled without a lock. The rest is a pure predicate.
 //!
 //! # The rules
-//! 1. One that is not eligible takes nobody's P: it has had its share.
-//! 2. A Low group's residency in what is left over has no protection against the others.
+//! 1. A Low group's residency in what is left over has no protection: nothing is left over while another may run, even one that is
+//!    not eligible. (A group that runs on one P is ahead there, by what it was charged before; its next wake-up must not wait for a slice.)
+//! 2. Otherwise one that is not eligible takes nobody's P: it has had its share.
 //! 3. Everything else runs for at least [`MIN_RUN`]: wake-ups in a row cannot keep it from getting on, nor Low from its floor.
 //! 4. High takes the P of Normal.
 //! 5. Among equals the earlier deadline wins, if it is earlier by more than [`MARGIN`] of the woken group's own service.
@@ -94,6 +95,8 @@ impl Key {
 pub struct Wake {
     /// As if it ran.
     pub key: Key,
+    /// It may run at all: it is not throttled.
+    pub active: bool,
     /// It has had no more than its share.
     pub eligible: bool,
     /// [`MARGIN`] at its weight.
@@ -107,12 +110,15 @@ pub fn preempt_after(woken: Wake, running: Key) -> Option<u64> {
     if old == IDLE {
         return Some(0);
     }
+    if new < FLOOR && old == LEFTOVER {
+        return woken.active.then_some(0);
+    }
     if !woken.eligible || new > old {
         return None;
     }
-    if new < FLOOR && old >= FLOOR {
+    if new < FLOOR && old == FLOOR {
         // The two live by different clocks: their deadlines do not compare.
-        return Some(if old == LEFTOVER { 0 } else { MIN_RUN });
+        return Some(MIN_RUN);
     }
     let lead = running.deadline().wrapping_sub(woken.key.deadline()) as i64;
     let wins = new == HIGH && old == NORMAL || lead > woken.margin as i64;

@@ -260,11 +260,33 @@ fn a_bucket_never_lends_more_than_flows_in() {
 }
 
 #[test]
+fn leftovers_go_to_whoever_may_run() {
+    let key = |priority| Key::new(priority, false, 100 << 20);
+    let had_its_share = Wake {
+        key: key(Priority::Normal),
+        active: true,
+        eligible: false,
+        margin: 0,
+    };
+    assert_eq!(
+        preempt_after(had_its_share, key(Priority::Low)),
+        Some(0),
+        "it runs before what is left over"
+    );
+    let throttled = Wake {
+        active: false,
+        ..had_its_share
+    };
+    assert_eq!(preempt_after(throttled, key(Priority::Low)), None);
+}
+
+#[test]
 fn who_takes_whose_p() {
     use Priority::{High, Low, Normal};
     let key = |priority, floor, deadline: u64| Key::new(priority, floor, deadline << 20);
     let wake = |priority, eligible| Wake {
         key: key(priority, false, 100),
+        active: true,
         eligible,
         margin: 5 << 20,
     };
@@ -283,9 +305,9 @@ fn who_takes_whose_p() {
             Some(MIN_RUN),
         ),
         (
-            "not if it had its share",
+            "not from the floor if it had its share",
             wake(High, false),
-            key(Low, false, 0),
+            key(Low, true, 0),
             None,
         ),
         (

@@ -94,7 +94,7 @@ impl Shared {
             *seen = Watched::NEVER;
             return u64::MAX;
         };
-        self.note_stolen(p, m, seen, now);
+        let computes = self.note_stolen(p, m, seen, now);
         let lane = here.lane();
         let must = here.over.load(Relaxed) || here.limited.load(Relaxed) || self.contends(p, lane);
         // Somebody's time has come: whether it may take this turn is known when it is awake.
@@ -115,40 +115,44 @@ impl Shared {
         if until <= now {
             here.over.store(true, Relaxed);
         }
-        self.insist(m, seen, now);
+        self.insist(m, seen, now, computes);
         now + AGAIN
     }
 
-    /// Leaves a note; a thread that computes and does not read it gets a signal.
-    fn insist(&self, m: &M, seen: &mut Watched, now: u64) {
+    /// Leaves a note; a thread that computes, or does not read it, gets a signal.
+    fn insist(&self, m: &M, seen: &mut Watched, now: u64, computes: bool) {
         let word = m.word.load(Acquire);
-        if seen.asked == 0 || seen.word != word {
+        let first = seen.asked == 0 || seen.word != word;
+        if first {
             (seen.asked, seen.word) = (now, word);
             preempt::leave_note(m);
-        } else if word & m::STATE == m::USER
+        }
+        if word & m::STATE == m::USER
             && self.config.preemption
-            && now >= seen.asked + PATIENCE
+            && (computes || now >= seen.asked + PATIENCE)
             && m.gauge().and_then(Gauge::state) == Some(b'R')
         {
             preempt::request(m);
         }
     }
 
-    /// Time that passed while the thread did not run though it could is not the group's.
-    fn note_stolen(&self, p: &P, m: &M, seen: &mut Watched, now: u64) {
+    /// Time that passed while the thread did not run though it could is not the group's. True: it has computed since the last look.
+    fn note_stolen(&self, p: &P, m: &M, seen: &mut Watched, now: u64) -> bool {
         let here = &p.groups;
         let Some(cpu) = m.gauge().and_then(Gauge::cpu_ns) else {
-            return;
+            return false;
         };
-        let whole = seen.m == m.id && here.since.load(Relaxed) <= seen.at;
+        let (same, passed) = (seen.m == m.id, now - seen.at);
+        let ran = cpu.saturating_sub(seen.cpu);
+        let whole = same && here.since.load(Relaxed) <= seen.at;
         if whole && here.blocked.load(Relaxed) == 0 && here.lane() != NO_LANE {
-            let ran = cpu.saturating_sub(seen.cpu);
-            let lost = (now - seen.at).saturating_sub(ran);
+            let lost = passed.saturating_sub(ran);
             if lost > LEAST_STOLEN {
                 here.stolen.fetch_add(lost, Relaxed);
             }
         }
         (seen.m, seen.cpu, seen.at) = (m.id, cpu, now);
+        same && ran > passed / 4 * 3
     }
 
     /// Whether anything but `lane` waits anywhere, and may run.
@@ -251,6 +255,7 @@ impl Shared {
             self.start_m(p, false);
         }
         self.wake_one();
+        self.threads.check_spares(self);
     }
 
     /// Whether `g`, which is to stop, may run on for a while: it holds locks that others may wait for.
