@@ -75,7 +75,11 @@ fn a_handle_made_in_the_drop_of_a_result_has_its_name() {
         }
     }
     let named = runnext::goroutine::Builder::new().name("kept");
-    drop(named.spawn(|| Asks).unwrap());
+    // It ends after its handle is gone: otherwise the result would be dropped with the handle, here.
+    let (unwanted, is_unwanted) = chan::bounded::<()>(0);
+    let handle = named.spawn(move || is_unwanted.recv().map_or(Asks, |()| Asks));
+    drop(handle.unwrap());
+    drop(unwanted);
     until(|| runnext::num_goroutines() == 1);
     until(|| KEPT.lock().unwrap().is_some());
     let kept = KEPT.lock().unwrap().take().unwrap();
