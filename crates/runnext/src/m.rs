@@ -235,13 +235,17 @@ impl M {
     }
 
     /// Takes the P away from the thread, if its word is still `seen`, a USER or BLK one. The P is the caller's then.
+    ///
+    /// Which P that is, is read before the CAS: it stays the same as long as the word does. After the CAS the thread may
+    /// notice, get another P and store that.
     pub(crate) fn rob(&self, seen: u64) -> Option<&'static P> {
         let to = if seen & STATE == USER { ROBBED } else { OUT };
+        let p = self.p.load(Relaxed);
         self.word
             .compare_exchange(seen, seen & !STATE | to, AcqRel, Relaxed)
             .ok()?;
-        // SAFETY: it owned one in that state; read after the CAS. Ps live as long as the runtime.
-        Some(unsafe { &*self.p.load(Relaxed) })
+        // SAFETY: it owned one in that state, this one. Ps live as long as the runtime.
+        Some(unsafe { &*p })
     }
 
     /// Leaves RT for user code.

@@ -373,7 +373,9 @@ pub(super) fn enter_slow(m: &'static M) -> bool {
 /// Takes possession of a P.
 pub(super) fn take_p(m: &M, p: *const P) {
     // SAFETY: Ps live as long as the runtime.
-    unsafe { (*p).m.store(ptr::from_ref(m).cast_mut(), Relaxed) };
+    let to = unsafe { &*p };
+    debug_assert!(!to.idle.load(Relaxed), "nobody gave P {} away", to.id);
+    to.m.store(ptr::from_ref(m).cast_mut(), Relaxed);
     m.set_p(p);
 }
 

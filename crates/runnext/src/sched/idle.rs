@@ -49,6 +49,7 @@ impl Idle {
     }
 
     fn push_p(&mut self, p: &P) {
+        debug_assert!(!p.idle.load(Relaxed), "P {} is idle already", p.id);
         p.next_idle.set(self.ps);
         p.idle.store(true, Relaxed);
         self.ps = p;
