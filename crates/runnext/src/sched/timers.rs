@@ -39,6 +39,7 @@
 //! enough not to keep others from it; SLACK keeps small heaps from being purged all the time; HELP_EVERY; FULL, less than a local queue.
 
 mod alarm;
+mod cell;
 mod store;
 mod task;
 
@@ -54,6 +55,7 @@ use runnext_sys::clock;
 use super::Shared;
 use super::call::Call;
 use super::wait::{Ticket, Who};
+use super::waker::Slot;
 use crate::g::{G, WaitReason};
 use crate::lock::Lock;
 use crate::p::P;
@@ -86,8 +88,8 @@ const ALARM: usize = 4;
 
 enum What {
     Wait(Ticket),
-    Start(&'static task::Cell, u32),
-    Ring(&'static alarm::Cell, u32),
+    Start(&'static cell::Cell<task::Armed>, u32),
+    Ring(&'static cell::Cell<Slot>, u32),
 }
 
 impl Sleeper {
@@ -98,8 +100,13 @@ impl Sleeper {
         Sleeper { word, turn }
     }
 
-    fn task(cell: &'static task::Cell, turn: u32) -> Sleeper {
+    fn task(cell: &'static cell::Cell<task::Armed>, turn: u32) -> Sleeper {
         let word = (&raw const *cell).addr() | TASK;
+        Sleeper { word, turn }
+    }
+
+    fn alarm(cell: &'static cell::Cell<Slot>, turn: u32) -> Sleeper {
+        let word = (&raw const *cell).addr() | TASK | ALARM;
         Sleeper { word, turn }
     }
 
@@ -110,11 +117,11 @@ impl Sleeper {
             What::Wait(unsafe { Ticket::from_raw(self.word, self.turn) })
         } else if self.word & ALARM == 0 {
             // SAFETY: made by `task`, from a cell, which is never freed.
-            let cell = unsafe { &*((self.word & !TASK) as *const task::Cell) };
+            let cell = unsafe { &*((self.word & !TASK) as *const cell::Cell<task::Armed>) };
             What::Start(cell, self.turn)
         } else {
             // SAFETY: made by `alarm`, from a cell, which is never freed.
-            let cell = unsafe { &*((self.word & !(TASK | ALARM)) as *const alarm::Cell) };
+            let cell = unsafe { &*((self.word & !(TASK | ALARM)) as *const cell::Cell<Slot>) };
             What::Ring(cell, self.turn)
         }
     }
@@ -332,7 +339,7 @@ fn fire(sleeper: Sleeper, shared: &Shared, p: &P) -> Option<NonNull<G>> {
             unsafe { G::wake(g.as_ref()) }.then_some(g)
         }
         What::Start(cell, turn) => cell.fire(turn, shared, p),
-        What::Ring(cell, turn) => cell.fire(turn, shared, p),
+        What::Ring(cell, turn) => alarm::fire(cell, turn, shared, p),
     }
 }
 
@@ -433,6 +440,24 @@ impl Shared {
             any |= self.run_due_on(p, &victim.timers, now);
         }
         any
+    }
+
+    /// Something is due at `when`, before anything else in its heap, by somebody who goes on, perhaps for long.
+    pub(super) fn tell_earlier(&self, when: u64) {
+        fence(SeqCst); // pairs with the one in `seat::wait`
+        self.seat.told_earlier(when);
+        self.watch_until(when);
+    }
+
+    /// Whose heap a timer goes to that `call` sets: its own P's, or that of the first if it has none here.
+    fn p_of(&self, call: &Call) -> &P {
+        let own = call.m().filter(|m| std::ptr::eq(m.shared, self));
+        match own {
+            Some(m) => m.p(),
+            None => self
+                .p(0)
+                .unwrap_or_else(|| unreachable!("every runtime has a first P")),
+        }
     }
 
     /// Whether somebody waits for `p`: in its queue, in the global ones, or for a deadline that has come.

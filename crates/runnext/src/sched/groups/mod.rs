@@ -279,8 +279,7 @@ impl Shared {
             self.seat.heap_filled();
         }
         if when < before {
-            self.seat.told_earlier(when);
-            self.watch_until(when);
+            self.tell_earlier(when);
         }
     }
 

@@ -1,15 +1,9 @@
 //! Functions that a timer starts: each time it fires, in a goroutine, never two of them at once.
 //!
 //! # Why this shape
-//! The heap holds no count on a function: entries leave it in RT, where nothing may be freed. It holds a [`Cell`], which is
-//! recycled but never freed, and the number of the arming; a stale entry finds another number and does nothing. While armed,
+//! The heap holds no count on a function: entries leave it in RT, where nothing may be freed. It holds a [`Cell`]. While armed,
 //! one count of the `Arc` belongs to whoever claims the cell: the one who fires gives it to the goroutine, the one who
 //! stops drops it. A timer that waits is no goroutine and has no stack.
-//!
-//! | claim word | meaning                                         | left by                              |
-//! |------------|-------------------------------------------------|--------------------------------------|
-//! | turn       | armed: the cell owns one count                  | stop, reset, fire (CAS)              |
-//! | turn + 1   | not armed                                       | arm (under the lock) → a new turn    |
 //!
 //! # Invariants
 //! I1  `runs` counts firings that have not run to their end, and each of them owns one count of the `Arc`. Who raises it from
@@ -22,10 +16,11 @@
 use std::cell::UnsafeCell;
 use std::panic::{self, AssertUnwindSafe, Location};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*, fence};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
+use std::sync::{Arc, Weak};
 
 use super::Sleeper;
+use super::cell::{Cell, Pool};
 use crate::fatal::fatal;
 use crate::g::G;
 use crate::lock::Lock;
@@ -35,43 +30,19 @@ use crate::sched::call::Call;
 use crate::sched::groups::{self, Belongs, Record};
 use crate::sched::{Shared, spawn};
 
-/// What the heap refers to.
-#[repr(align(64))]
-pub(super) struct Cell {
-    claim: AtomicU32,
-    task: AtomicPtr<Task>,
-}
+/// What a cell has to fire: the function, with a count of its own while armed.
+pub(super) struct Armed(AtomicPtr<Task>);
 
-static RECYCLED: Mutex<Vec<&'static Cell>> = Mutex::new(Vec::new());
+static POOL: Pool<Armed> = Pool::new();
 
-impl Cell {
-    fn fresh() -> &'static Cell {
-        let recycled = RECYCLED.lock().unwrap_or_else(|e| e.into_inner()).pop();
-        recycled.unwrap_or_else(|| {
-            Box::leak(Box::new(Cell {
-                claim: AtomicU32::new(1),
-                task: AtomicPtr::new(std::ptr::null_mut()),
-            }))
-        })
-    }
-
-    pub(super) fn is_armed(&self, turn: u32) -> bool {
-        self.claim.load(Relaxed) == turn
-    }
-
-    fn claim(&self, turn: u32) -> bool {
-        self.claim
-            .compare_exchange(turn, turn | 1, AcqRel, Relaxed)
-            .is_ok()
-    }
-
+impl Cell<Armed> {
     /// The deadline of that arming has come. A goroutine to be queued by the owner of `p`, unless it was stopped, or one runs it already.
     pub(super) fn fire(&self, turn: u32, shared: &Shared, p: &P) -> Option<NonNull<G>> {
         if !self.claim(turn) {
             return None;
         }
         // SAFETY: the claim gave us the count that keeps it.
-        let task = unsafe { Arc::from_raw(self.task.load(Relaxed)) };
+        let task = unsafe { Arc::from_raw(self.content.0.load(Relaxed)) };
         if task.runs.fetch_add(1, AcqRel) > 0 {
             std::mem::forget(task); // I1: the count is the firing's
             return None;
@@ -93,14 +64,14 @@ impl Cell {
     pub(super) fn give_up(&self, turn: u32) {
         if self.claim(turn) {
             // SAFETY: the claim gave us the count.
-            drop(unsafe { Arc::from_raw(self.task.load(Relaxed)) });
+            drop(unsafe { Arc::from_raw(self.content.0.load(Relaxed)) });
         }
     }
 }
 
 /// A function and its timer.
 pub(crate) struct Task {
-    cell: &'static Cell,
+    cell: &'static Cell<Armed>,
     /// Serialises arming and stopping. The P whose heap it was last put into.
     lock: Lock<usize>,
     runs: AtomicU32,
@@ -123,21 +94,17 @@ impl Task {
         site: &'static Location<'static>,
         f: Box<dyn FnMut() + Send>,
     ) -> Arc<Task> {
-        // SAFETY: the pointer is that of the runtime's `Arc`, which its threads keep alive.
-        let shared = unsafe {
-            Arc::increment_strong_count(m.shared);
-            Arc::from_raw(m.shared)
-        };
         let task = Arc::new(Task {
-            cell: Cell::fresh(),
+            cell: POOL.take(|| Armed(AtomicPtr::new(std::ptr::null_mut()))),
             lock: Lock::new(0),
             runs: AtomicU32::new(0),
-            shared: Arc::downgrade(&shared),
+            shared: m.shared().weak(),
             site,
             group: m.g().and_then(groups::of),
             f: UnsafeCell::new(f),
         });
-        task.cell.task.store(Arc::as_ptr(&task).cast_mut(), Relaxed);
+        let this = Arc::as_ptr(&task).cast_mut();
+        task.cell.content.0.store(this, Relaxed);
         task
     }
 
@@ -149,22 +116,18 @@ impl Task {
         let call = Call::brief();
         let (was, first) = {
             let mut heap = self.lock.lock();
-            let word = self.cell.claim.load(Relaxed);
             let was = self.undo(&shared, *heap);
-            let turn = (word | 1).wrapping_add(1);
             if !was {
                 std::mem::forget(Arc::clone(self));
             }
-            self.cell.claim.store(turn, Release);
+            let turn = self.cell.arm();
             let p = shared.p_of(&call);
             *heap = p.id;
             let sleeper = Sleeper::task(self.cell, turn);
             (was, p.timers.insert(when, sleeper, &shared))
         };
         if first {
-            fence(SeqCst); // pairs with the one in `seat::wait`
-            shared.seat.told_earlier(when);
-            shared.watch_until(when);
+            shared.tell_earlier(when);
         }
         drop(call);
         was
@@ -189,8 +152,7 @@ impl Task {
 impl Task {
     /// Claims it if it is set; its entry is in that P's heap. With the lock held.
     fn undo(&self, shared: &Shared, heap: usize) -> bool {
-        let word = self.cell.claim.load(Relaxed);
-        let was = word & 1 == 0 && self.cell.claim(word);
+        let was = self.cell.armed().is_some_and(|turn| self.cell.claim(turn));
         if was && let Some(p) = shared.p(heap) {
             p.timers.note_dead(shared);
         }
@@ -201,10 +163,7 @@ impl Task {
 impl Drop for Task {
     fn drop(&mut self) {
         // Nobody has a count, so it is not armed. What is left in a heap is stale.
-        RECYCLED
-            .lock()
-            .unwrap_or_else(|e| e.into_inner())
-            .push(self.cell);
+        POOL.put(self.cell);
     }
 }
 
@@ -240,18 +199,5 @@ impl spawn::Body for Run {
             unsafe { Arc::decrement_strong_count(Arc::as_ptr(&task)) };
         }
         crate::g::After::NOTHING
-    }
-}
-
-impl Shared {
-    /// Whose heap a timer goes to that `call` sets: its own P's, or that of the first if it has none here.
-    pub(super) fn p_of(&self, call: &Call) -> &P {
-        let own = call.m().filter(|m| std::ptr::eq(m.shared, self));
-        match own {
-            Some(m) => m.p(),
-            None => self
-                .p(0)
-                .unwrap_or_else(|| unreachable!("every runtime has a first P")),
-        }
     }
 }
