@@ -48,10 +48,8 @@ fn main() -> io::Result<()> {
     let (addr, ctx) = (listener.local_addr()?, Context::background().with_cancel());
     let inside = ctx.clone();
     runtime.go(move || serve(&inside, listener));
-    let (soon, _never) = (
-        runtime.go(move || ask(addr, 3)),
-        runtime.go(move || ask(addr, 255)),
-    );
+    let soon = runtime.go(move || ask(addr, 3));
+    let _never = runtime.go(move || ask(addr, 255));
     std::thread::sleep(Duration::from_millis(100));
     ctx.cancel(); // as a handler of SIGTERM would
     println!("{:?}", runtime.shutdown(Duration::from_millis(500)));

@@ -190,17 +190,17 @@ impl<'a> Telling<'a> {
                     item.header
                 ))?,
                 Kind::Group => self.group(item, at, json)?,
-                Kind::BlockIn => self.open(who, at, "blocking", json)?,
-                Kind::BlockOut => self.close(who, at, "blocking", json)?,
+                Kind::BlockIn => self.side("b", who, at, "blocking", json)?,
+                Kind::BlockOut => self.side("e", who, at, "blocking", json)?,
                 Kind::Span => {
                     let number = item.value.unwrap_or(u64::MAX);
                     self.spans.entry(who).or_default().push(number);
-                    self.open(who, at, self.name(number), json)?;
+                    self.side("b", who, at, self.name(number), json)?;
                 }
                 Kind::SpanEnd => {
                     // One that began before the trace has no name.
                     if let Some(number) = self.spans.get_mut(&who).and_then(Vec::pop) {
-                        self.close(who, at, self.name(number), json)?;
+                        self.side("e", who, at, self.name(number), json)?;
                     }
                 }
                 _ => {}
@@ -232,26 +232,7 @@ impl<'a> Telling<'a> {
         name.map_or("span", |name| name)
     }
 
-    fn open<W: Write>(
-        &self,
-        who: u32,
-        at: Micros,
-        name: &str,
-        json: &mut Json<W>,
-    ) -> io::Result<()> {
-        self.side("b", who, at, name, json)
-    }
-
-    fn close<W: Write>(
-        &self,
-        who: u32,
-        at: Micros,
-        name: &str,
-        json: &mut Json<W>,
-    ) -> io::Result<()> {
-        self.side("e", who, at, name, json)
-    }
-
+    /// The begin (`b`) or end (`e`) of what a goroutine does beside running.
     fn side<W: Write>(
         &self,
         ph: &str,
