@@ -301,7 +301,7 @@ impl Shared {
                 self.idle.lock().ms_len
             },
             net_waiters: self.seat.hub().waiting(),
-            global: self.global_len() + self.urgent_len.load(Relaxed),
+            global: self.global_len() + self.urgent_len(),
         }
     }
 
@@ -313,8 +313,13 @@ impl Shared {
     }
 
     #[inline]
+    pub(crate) fn urgent_len(&self) -> usize {
+        self.urgent_len.load(Relaxed)
+    }
+
+    #[inline]
     pub(crate) fn has_urgent(&self) -> bool {
-        self.urgent_len.load(Relaxed) != 0
+        self.urgent_len() != 0
     }
 
     /// Anything in either queue?

@@ -498,7 +498,7 @@ impl Keeper {
                         pace = CALM_NS;
                     }
                     let computes = whole || same && used > (now - last.at) / 4;
-                    self.consider_asking(p, m, computes, &mut look, light);
+                    pace = pace.min(self.consider_asking(p, m, computes, &mut look, light));
                 }
             }
             _ => {}
@@ -531,24 +531,44 @@ impl Keeper {
 
     /// Asks the thread to give way if it has run long enough and somebody light waits: by a signal only if it computes, and did
     /// so since the last look. One that makes calls finds the note; one in and out of the kernel would see a signal as EINTR.
-    fn consider_asking(&self, p: &P, m: &M, computes: bool, look: &mut Look, light: &mut bool) {
-        if !self.shared.config.preemption || look.at < look.asked + ASK_EVERY_NS {
-            return;
+    ///
+    /// Returns when it may be worth asking again: when this one has run for long enough, or the one that comes now has.
+    fn consider_asking(
+        &self,
+        p: &P,
+        m: &M,
+        computes: bool,
+        look: &mut Look,
+        light: &mut bool,
+    ) -> u64 {
+        if !self.shared.config.preemption {
+            return CALM_NS;
         }
+        let least = if *light || p.timers.next() <= look.at {
+            m.g().map_or(0, preempt::min_run)
+        } else if p.light_waits() {
+            m.g().map_or(0, preempt::min_run_at_home)
+        } else {
+            return CALM_NS;
+        };
         let ran = look.at - look.since;
-        let enough = m.g().is_none_or(|g| ran >= preempt::min_run(g));
-        let due = p.timers.next() <= look.at;
-        let local = due && enough || ran >= preempt::MIN_RUN_NS && p.light_waits();
-        let urgent = *light && enough;
-        if !(local || urgent) {
-            return;
+        if ran < least {
+            return (least - ran).max(FAST_NS);
+        }
+        let since_asked = look.at.saturating_sub(look.asked);
+        if since_asked < ASK_EVERY_NS {
+            return ASK_EVERY_NS - since_asked;
         }
         if !computes || self.kernel_state(m) != Some(b'R') {
-            return preempt::leave_note(m);
-        }
-        if preempt::request(m) {
+            preempt::leave_note(m);
+        } else if preempt::request(m) {
             look.asked = look.at;
-            *light &= !urgent; // one P for it
+            *light = false; // one P for it
+        }
+        if self.shared.urgent_len() > 1 {
+            ASK_EVERY_NS
+        } else {
+            CALM_NS
         }
     }
 }

@@ -50,7 +50,7 @@ use crate::p::P;
 static SIGNAL: OnceLock<(i32, Previous)> = OnceLock::new();
 
 /// How long a light goroutine runs before another that an event woke may take its P; and one nobody knows yet.
-pub(super) const MIN_RUN_NS: u64 = 1_000_000;
+const MIN_RUN_NS: u64 = 1_000_000;
 const MIN_RUN_FRESH_NS: u64 = 200_000;
 
 /// How long this one is left alone, from when the monitor first saw it. Hogs are not: they lose nothing but their turn.
@@ -61,6 +61,14 @@ pub(super) fn min_run(g: &G) -> u64 {
         MIN_RUN_FRESH_NS
     } else {
         0
+    }
+}
+
+/// The same where those who wait are its own P's: mostly its children, so a hog too may go on for a while.
+pub(super) fn min_run_at_home(g: &G) -> u64 {
+    match min_run(g) {
+        0 => MIN_RUN_NS,
+        least => least,
     }
 }
 
