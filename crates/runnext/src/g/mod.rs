@@ -84,8 +84,9 @@ pub(crate) enum Switch {
     Park,
 }
 
-pub(crate) type Coro = Coroutine<(), Switch, (), Stack>;
-pub(crate) type GYielder = Yielder<(), Switch>;
+/// What a goroutine goes on with is told where it goes on: its M, an address that `sched` knows the meaning of.
+pub(crate) type Coro = Coroutine<NonNull<()>, Switch, (), Stack>;
+pub(crate) type GYielder = Yielder<NonNull<()>, Switch>;
 
 /// That a goroutine in a queue is timed (`observe`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -441,7 +442,7 @@ impl G {
         // SAFETY: the closure borrows nothing but the header, which outlives the coroutine (it is
         // finished or abandoned for ever, never dropped).
         let coro = unsafe {
-            Coro::with_stack_unchecked(stack, move |yielder: &GYielder, ()| {
+            Coro::with_stack_unchecked(stack, move |yielder: &GYielder, _| {
                 let g = &*this;
                 g.yielder.set(yielder);
                 entry(g);
@@ -451,28 +452,28 @@ impl G {
         unsafe { (*self.coro.get()).write(coro) };
     }
 
-    /// Runs the goroutine until it switches off; `None` when it has ended.
+    /// Runs the goroutine on the M `on` until it switches off; `None` when it has ended.
     ///
     /// # Safety
     /// Called by the M that dispatched it (state RUNNING), on the M's own stack, after `attach`.
     #[inline]
-    pub(crate) unsafe fn resume(&self) -> Option<Switch> {
+    pub(crate) unsafe fn resume(&self, on: NonNull<()>) -> Option<Switch> {
         // SAFETY: attached (contract), and RUNNING gives this M exclusive use of the slot.
         unsafe { (*self.coro.get()).assume_init_mut() }
-            .resume(())
+            .resume(on)
             .as_yield()
     }
 
-    /// Switches from the goroutine to its M.
+    /// Switches from the goroutine to its M. Returns on the M that resumes it, with that.
     ///
     /// Inlined as far as it goes: every `ret` between here and the caller's loop is one the CPU predicts wrong, since it
     /// remembers the worker's calls. The goroutine may come back on another thread; the runtime's one thread-local is read
-    /// through a function that is not inlined (`m::current`), so no old address survives.
+    /// through a function that is not inlined (`m::current`), so no old address survives, and here not at all.
     ///
     /// # Safety
     /// Called on this goroutine's own stack.
     #[inline(always)]
-    pub(crate) unsafe fn suspend(&self, what: Switch) {
+    pub(crate) unsafe fn suspend(&self, what: Switch) -> NonNull<()> {
         // SAFETY: set when the goroutine started; it lives at the root of the stack we stand on.
         unsafe { (*self.yielder.get()).suspend(what) }
     }

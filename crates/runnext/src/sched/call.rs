@@ -141,13 +141,14 @@ impl Call {
         // A blocking section belongs to the goroutine and goes with it.
         let home = m.home.replace(m::USER);
         // SAFETY: on g's own stack: it is current here and has one.
-        unsafe { g.suspend(what) };
-        self.m = m::current(); // R2
-        if let Some(m) = self.m {
-            m.home.set(home);
-            #[cfg(debug_assertions)]
-            super::hazards::check(m, g);
-        }
+        let on = unsafe { g.suspend(what) };
+        // SAFETY: the worker that resumed it says which M it is (R2), and waits for it on that M's thread.
+        let m: &'static M = unsafe { on.cast().as_ref() };
+        debug_assert!(m::current().is_some_and(|now| ptr::eq(now, m)));
+        self.m = Some(m);
+        m.home.set(home);
+        #[cfg(debug_assertions)]
+        super::hazards::check(m, g);
     }
 
     /// Lets the one just woken run in the caller's place, if the caller can leave its thread.
@@ -290,7 +291,7 @@ impl Shared {
     }
 
     /// A goroutine that gave way on `p`, by `p`'s owner.
-    #[inline]
+    #[inline(always)] // six registers to save otherwise, at every yield
     pub(super) fn put_tail(&self, p: &P, g: &G) {
         if self.special.load(Relaxed) && self.put_back(p, g) {
             return;

@@ -75,7 +75,8 @@ fn find_runnable(m: &'static M) -> Option<&'static G> {
             }
             continue;
         }
-        if shared.seat.is_needed() {
+        let seat = shared.seat.is_needed();
+        if seat {
             shared.tend(p);
         }
         if p.groups.is_on() {
@@ -121,7 +122,9 @@ fn find_runnable(m: &'static M) -> Option<&'static G> {
             }
             // SAFETY: queued, so alive.
             let g = unsafe { g.as_ref() };
-            shared.watch_timers(p, g);
+            if seat {
+                shared.watch_timers(p, g);
+            }
             return Some(g);
         }
     }
@@ -130,7 +133,7 @@ fn find_runnable(m: &'static M) -> Option<&'static G> {
 pub(super) type Found = Option<ptr::NonNull<G>>;
 
 /// Takes what was picked. None if a thief was faster, or after a kick: decide again. By `p`'s owner; not for `Search`.
-#[inline]
+#[inline(always)] // right behind the decision there is nothing to decide again
 pub(super) fn carry_out(shared: &Shared, p: &P, pick: Pick) -> Found {
     match pick {
         Pick::Next => take_next(p, P::inherit_slice),
@@ -180,6 +183,7 @@ fn kick(shared: &Shared, p: &P) {
     }
 }
 
+#[inline(never)]
 fn take_global(shared: &Shared, p: &P, n: usize) -> Found {
     let mut list = shared.take_global(n);
     let g = list.pop_front()?;
@@ -393,7 +397,7 @@ fn execute(m: &'static M, g: &'static G) -> bool {
         g.state.set_running();
         m.p().eye.dispatched(m.p(), g);
         // SAFETY: dispatched by this M, which is on its own stack; it has a stack.
-        let asked = unsafe { g.resume() };
+        let asked = unsafe { g.resume(ptr::NonNull::from_ref(m).cast()) };
         let p = m.p(); // R2
         p.eye.left(&shared.observe, g, asked);
         match asked {
