@@ -12,6 +12,9 @@
 //! A process may have `vm.max_map_count` mappings, 65,530 by default; at the limit `malloc`
 //! fails too. So whoever uses `Mprotect` must count (see [`map_count`]) and stop early.
 //!
+//! Advice on many pieces ([`guard_all`], [`discard_all`]) is one call of `process_madvise` on ourselves, half the price each, and
+//! other CPUs are told to forget the pages once for all of them (6.16); kernels that refuse get a call for each.
+//!
 //! # Invariants
 //! I1  A region is readable and writable wherever it was not guarded, and is backed by memory only
 //!     where touched (`MAP_NORESERVE`).
@@ -25,6 +28,7 @@
 use crate::{check, syscall};
 use std::fs;
 use std::io::{self, Read};
+use std::mem::ManuallyDrop;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU8, Ordering::*};
 
@@ -32,6 +36,10 @@ use std::sync::atomic::{AtomicU8, Ordering::*};
 mod tests;
 
 const MADV_GUARD_INSTALL: i32 = 102;
+/// In place of a pidfd: the calling process (Linux 6.14).
+const PIDFD_SELF: i32 = -10001;
+/// Pieces advised by one system call.
+const TOGETHER: usize = 32;
 
 /// What Linux has if `vm.max_map_count` cannot be read.
 const DEFAULT_MAX_MAP_COUNT: usize = 65_530;
@@ -250,6 +258,64 @@ impl Region {
         let start = self.base.as_ptr().wrapping_add(offset);
         // SAFETY: whole pages of a mapping we own; none of the advices in use unmaps.
         check(unsafe { syscall!(libc::SYS_madvise, start, len, advice) })
+    }
+}
+
+/// [`Region::guard`] for each of them as a whole.
+///
+/// # Errors
+/// As [`Region::guard`], with how many of them have their guards: those before the one that was refused.
+pub fn guard_all(
+    kind: Guard,
+    pieces: impl Iterator<Item = ManuallyDrop<Region>> + Clone,
+) -> Result<(), (usize, io::Error)> {
+    let done = match kind {
+        Guard::Install => advise_all(MADV_GUARD_INSTALL, pieces.clone()),
+        Guard::Mprotect => 0,
+    };
+    for (i, piece) in pieces.enumerate().skip(done) {
+        piece.guard(kind, 0, piece.len).map_err(|e| (i, e))?;
+    }
+    Ok(())
+}
+
+/// [`Region::discard`] for each of them as a whole.
+pub fn discard_all(pieces: impl Iterator<Item = ManuallyDrop<Region>> + Clone) {
+    let done = advise_all(libc::MADV_DONTNEED, pieces.clone());
+    for piece in pieces.skip(done) {
+        piece.discard(0, piece.len);
+    }
+}
+
+/// How many of them, from the first on, the kernel took together.
+fn advise_all(advice: i32, mut pieces: impl Iterator<Item = ManuallyDrop<Region>>) -> usize {
+    let mut done = 0;
+    loop {
+        let mut ranges = [libc::iovec {
+            iov_base: ptr::null_mut(),
+            iov_len: 0,
+        }; TOGETHER];
+        let mut n = 0;
+        for (range, piece) in ranges.iter_mut().zip(pieces.by_ref().take(TOGETHER)) {
+            range.iov_base = piece.base.as_ptr().cast();
+            range.iov_len = piece.len;
+            n += 1;
+        }
+        let (call, at) = (libc::SYS_process_madvise, ranges.as_ptr());
+        // SAFETY: as in `advise_range`, for each of them; the array has so many.
+        let advised = check(unsafe { syscall!(call, PIDFD_SELF, at, n, advice, 0) });
+        // It says how many bytes. What was done in part is to be done again.
+        let mut left = advised.unwrap_or(0);
+        for range in &ranges[..n] {
+            if range.iov_len > left {
+                return done;
+            }
+            left -= range.iov_len;
+            done += 1;
+        }
+        if n < TOGETHER {
+            return done;
+        }
     }
 }
 

@@ -258,12 +258,13 @@ impl Own {
 
     #[inline]
     pub(crate) fn take_stack(&mut self, class: u8, shared: &Shared) -> std::io::Result<Stack> {
-        if class == shared.config.stack_class
-            && let Some(stack) = self.stacks.take()
-        {
-            return Ok(stack);
+        if class != shared.config.stack_class {
+            return shared.stacks.take(class, None);
         }
-        shared.stacks.take(class)
+        match self.stacks.take() {
+            Some(stack) => Ok(stack),
+            None => shared.stacks.take(class, Some(&mut self.stacks)),
+        }
     }
 
     #[inline]

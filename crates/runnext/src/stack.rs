@@ -17,12 +17,13 @@
 //!
 //! # Where a stack comes from
 //! A P's own LIFO ([`Cache`], warm) → the class's free list (committed, then discarded ones) → the next
-//! slot of the newest chunk (guarded now) → a new chunk. Freed stacks go back the same way; the monitor
-//! discards what has been unused for a while ([`Stacks::trim`]), never the spawn path.
+//! slots of the newest chunk (guarded now) → a new chunk; from the shared side a few at once, ever more as there are more.
+//! Freed stacks go back the same way; the monitor discards what has been unused for a while ([`Stacks::trim`]), never the spawn path.
 //!
 //! # Context
 //! Nothing here calls the allocator: tables are lazily committed mappings. `take` and `give` on the
-//! shared side hold the class's lock; they make system calls only for memory never used before.
+//! shared side hold the class's lock; they make system calls only for memory never used before, and hold it only over those for
+//! a chunk.
 //!
 //! Tunables: [`GUARD_PAGES`]: C code does not probe its frames page by page, so one page is too few;
 //! four cost nothing but address space. [`COLOURS`] × [`COLOUR_STEP`] must leave the rest of the first
@@ -56,6 +57,8 @@ const MAX_SLOTS: usize = 1 << 24;
 const ADDRESS_SPACE: usize = 1 << 47;
 /// Stacks a P keeps for itself.
 const LOCAL_MAX: usize = 64;
+/// Stacks a P gets at once.
+const BATCH: usize = 16;
 
 /// A stack, owned. One word: the coloured base, with the size class in its low four bits.
 #[derive(Debug)]
@@ -156,6 +159,47 @@ struct Chain {
 
 impl Chain {
     const EMPTY: Chain = Chain { head: NIL, len: 0 };
+
+    fn push(&mut self, links: &Table, slot: u32) {
+        links.at(slot as usize).store(self.head, Relaxed);
+        self.head = slot;
+        self.len += 1;
+    }
+
+    fn pop(&mut self, links: &Table) -> Option<u32> {
+        let slot = self.head;
+        if slot == NIL {
+            return None;
+        }
+        self.head = links.at(slot as usize).load(Relaxed);
+        self.len -= 1;
+        Some(slot)
+    }
+}
+
+/// A few stacks on their way from the pool to a P.
+struct Handful {
+    stacks: [Option<Stack>; BATCH],
+    len: usize,
+}
+
+impl Handful {
+    fn new() -> Handful {
+        Handful {
+            stacks: [const { None }; BATCH],
+            len: 0,
+        }
+    }
+
+    fn push(&mut self, stack: Stack) {
+        self.stacks[self.len] = Some(stack);
+        self.len += 1;
+    }
+
+    fn pop(&mut self) -> Option<Stack> {
+        self.len = self.len.checked_sub(1)?;
+        self.stacks[self.len].take()
+    }
 }
 
 struct ClassInner {
@@ -166,6 +210,8 @@ struct ClassInner {
     warm: Chain,
     /// Free and discarded.
     cold: Chain,
+    /// Carved, but without their guards, which the kernel refused.
+    bare: Chain,
     /// Least `warm.len` since the last trim.
     low_water: usize,
 }
@@ -185,6 +231,27 @@ struct Tables {
 struct Table(Region);
 
 impl Tables {
+    fn new() -> io::Result<Tables> {
+        Ok(Tables {
+            links: Table::new(MAX_SLOTS)?,
+            starts: Table::new(MAX_SLOTS)?,
+            numbers: Table::new(ADDRESS_SPACE / CHUNK)?,
+            chunks: 0,
+        })
+    }
+
+    fn add_chunk(&mut self, size: usize) -> io::Result<()> {
+        let region = Region::reserve(chunk_len(size), chunk_len(size), false)?;
+        let unit = region.base().addr() / CHUNK;
+        let number = self.chunks;
+        self.starts.at(number as usize).store(unit as u32, Relaxed);
+        self.numbers.at(unit).store(number, Relaxed);
+        // The table has it now; `Drop` unmaps by address.
+        region.leak();
+        self.chunks += 1;
+        Ok(())
+    }
+
     fn slot_start(&self, slot: u32, size: usize) -> usize {
         let chunk = self
             .starts
@@ -285,6 +352,7 @@ impl Stacks {
                     carved: 0,
                     warm: Chain::EMPTY,
                     cold: Chain::EMPTY,
+                    bare: Chain::EMPTY,
                     low_water: 0,
                 })
             }; CLASSES],
@@ -293,14 +361,32 @@ impl Stacks {
         }
     }
 
-    /// A stack of the class from the shared pool.
-    pub(crate) fn take(&self, class: u8) -> io::Result<Stack> {
-        let mut inner = self.classes[class as usize].lock();
-        let slot = match inner.pop_free() {
-            Some(slot) => slot,
-            None => self.carve(class, &mut inner)?,
+    /// A stack of the class from the shared pool, and some more for the cache of one who will want them soon.
+    pub(crate) fn take(&self, class: u8, more: Option<&mut Cache>) -> io::Result<Stack> {
+        let mut found = Handful::new();
+        let bare = {
+            let mut inner = self.classes[class as usize].lock();
+            let most = match more {
+                Some(_) => (inner.carved as usize / 4).clamp(1, BATCH),
+                None => 1,
+            };
+            inner.take_free(class, most, &mut found);
+            let bare = found.len == 0;
+            if bare {
+                inner.carve(class, most, &mut found)?;
+            }
+            bare
         };
-        Ok(inner.stack(slot, class))
+        if bare {
+            self.guard(class, &mut found)?;
+        }
+        let stack = found.pop().expect("one at least");
+        if let Some(cache) = more {
+            while let Some(stack) = found.pop() {
+                cache.give(stack, self);
+            }
+        }
+        Ok(stack)
     }
 
     /// Takes a stack back.
@@ -313,59 +399,41 @@ impl Stacks {
             let class = stack.class();
             let mut inner = self.classes[class as usize].lock();
             let slot = inner.slot_of(&stack);
-            inner.push_warm(slot);
+            let ClassInner { warm, tables, .. } = &mut *inner;
+            warm.push(links(tables), slot);
         }
     }
 
-    /// The next slot that has never been used, guarded.
-    fn carve(&self, class: u8, inner: &mut ClassInner) -> io::Result<u32> {
-        let size = class_size(class);
-        let slot = inner.carved;
-        if slot as usize >= MAX_SLOTS {
-            return Err(io::Error::other(format!(
-                "{MAX_SLOTS} goroutine stacks of {size} bytes exist already"
-            )));
-        }
-        if inner.tables.is_none() {
-            inner.tables = Some(Tables {
-                links: Table::new(MAX_SLOTS)?,
-                starts: Table::new(MAX_SLOTS)?,
-                numbers: Table::new(ADDRESS_SPACE / CHUNK)?,
-                chunks: 0,
-            });
-        }
-        let tables = inner.tables.as_mut().expect("made above");
-        if slot == tables.chunks * per_chunk(size) {
-            let region = Region::reserve(chunk_len(size), chunk_len(size), false)?;
-            let unit = region.base().addr() / CHUNK;
-            tables
-                .starts
-                .at(tables.chunks as usize)
-                .store(unit as u32, Relaxed);
-            tables.numbers.at(unit).store(tables.chunks, Relaxed);
-            // The table has it now; `Drop` unmaps by address.
-            region.leak();
-            tables.chunks += 1;
-        }
-        self.guard_slot(tables.slot_start(slot, size))?;
-        inner.carved += 1;
-        Ok(slot)
-    }
-
-    fn guard_slot(&self, start: usize) -> io::Result<()> {
-        if self.guard == Guard::Mprotect
-            && self
-                .maps_left
-                .fetch_update(Relaxed, Relaxed, |n| n.checked_sub(1))
-                .is_err()
+    /// Guards new stacks, without the lock. If the kernel refuses some, they are kept for later; an error if it refuses all.
+    fn guard(&self, class: u8, new: &mut Handful) -> io::Result<()> {
+        let allowed = self.count_guards(new.len);
+        let stacks = new.stacks[..allowed].iter().flatten();
+        let guards = stacks.map(|stack| slot_region(stack.slot_start(), guard_size()));
+        let (done, why) = match map::guard_all(self.guard, guards) {
+            Ok(()) if allowed == new.len => return Ok(()),
+            Ok(()) => (allowed, no_more_mappings()),
+            Err(refused) => refused,
+        };
+        let mut inner = self.classes[class as usize].lock();
+        while new.len > done
+            && let Some(stack) = new.pop()
         {
-            return Err(io::Error::new(
-                io::ErrorKind::OutOfMemory,
-                "no more goroutine stacks: this kernel has no MADV_GUARD_INSTALL (Linux 6.13), so each stack \
-                 needs two of the process's memory mappings; raise vm.max_map_count, or use a newer kernel",
-            ));
+            let slot = inner.slot_of(&stack);
+            let ClassInner { bare, tables, .. } = &mut *inner;
+            bare.push(links(tables), slot);
         }
-        slot_region(start, MIN_SIZE).guard(self.guard, 0, guard_size())
+        if done == 0 { Err(why) } else { Ok(()) }
+    }
+
+    /// How many of so many guards the mappings left allow, which are then counted.
+    fn count_guards(&self, n: usize) -> usize {
+        if self.guard == Guard::Install {
+            return n;
+        }
+        let before = self
+            .maps_left
+            .fetch_update(Relaxed, Relaxed, |left| Some(left - n.min(left)));
+        n.min(before.unwrap_or(0))
     }
 
     /// Returns memory of stacks that have not been needed since the last call, half of them each time. True: there may
@@ -380,19 +448,25 @@ impl Stacks {
                 more |= inner.warm.len > 0;
                 spare
             };
-            for _ in 0..spare {
-                // One at a time: the lock is not held over the system call.
-                let Some(stack) = ({
-                    let mut inner = c.lock();
-                    inner.pop_warm().map(|slot| inner.stack(slot, class as u8))
-                }) else {
+            let mut left = spare;
+            while left > 0 {
+                // The lock is not held over the system call.
+                let mut some = Handful::new();
+                c.lock().take_warm(class as u8, left.min(BATCH), &mut some);
+                if some.len == 0 {
                     break;
-                };
-                slot_region(stack.slot_start(), stack.size())
-                    .discard(guard_size(), stack.size() - guard_size());
+                }
+                left -= some.len;
+                map::discard_all(some.stacks.iter().flatten().map(|stack| {
+                    let start = stack.slot_start() + guard_size();
+                    slot_region(start, stack.size() - guard_size())
+                }));
                 let mut inner = c.lock();
-                let slot = inner.slot_of(&stack);
-                inner.push_cold(slot);
+                while let Some(stack) = some.pop() {
+                    let slot = inner.slot_of(&stack);
+                    let ClassInner { cold, tables, .. } = &mut *inner;
+                    cold.push(links(tables), slot);
+                }
             }
         }
         more
@@ -405,58 +479,77 @@ fn slot_region(start: usize, len: usize) -> ManuallyDrop<Region> {
     ManuallyDrop::new(unsafe { Region::from_raw(start as *mut u8, len) })
 }
 
+fn no_more_mappings() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::OutOfMemory,
+        "no more goroutine stacks: this kernel has no MADV_GUARD_INSTALL (Linux 6.13), so each stack \
+         needs two of the process's memory mappings; raise vm.max_map_count, or use a newer kernel",
+    )
+}
+
+/// The links of a class that has slots.
+fn links(tables: &Option<Tables>) -> &Table {
+    &tables
+        .as_ref()
+        .expect("slots exist, so the tables do")
+        .links
+}
+
 impl ClassInner {
     fn tables(&self) -> &Tables {
         self.tables.as_ref().expect("slots exist, so the tables do")
     }
 
-    fn pop_free(&mut self) -> Option<u32> {
-        self.pop_warm().or_else(|| {
-            let slot = self.cold.head;
-            if slot == NIL {
-                return None;
-            }
-            self.cold = Chain {
-                head: self.tables().links.at(slot as usize).load(Relaxed),
-                len: self.cold.len - 1,
-            };
-            Some(slot)
-        })
-    }
-
-    fn pop_warm(&mut self) -> Option<u32> {
-        let slot = self.warm.head;
-        if slot == NIL {
-            return None;
+    /// Up to `most` stacks that are free, warm ones first.
+    fn take_free(&mut self, class: u8, most: usize, into: &mut Handful) {
+        self.take_warm(class, most, into);
+        while into.len < most && self.cold.len > 0 {
+            let slot = self.cold.pop(links(&self.tables)).expect("counted");
+            into.push(self.stack(slot, class));
         }
-        self.warm = Chain {
-            head: self.tables().links.at(slot as usize).load(Relaxed),
-            len: self.warm.len - 1,
-        };
+    }
+
+    fn take_warm(&mut self, class: u8, most: usize, into: &mut Handful) {
+        while into.len < most && self.warm.len > 0 {
+            let slot = self.warm.pop(links(&self.tables)).expect("counted");
+            into.push(self.stack(slot, class));
+        }
         self.low_water = self.low_water.min(self.warm.len);
-        Some(slot)
     }
 
-    fn push_warm(&mut self, slot: u32) {
-        self.tables()
-            .links
-            .at(slot as usize)
-            .store(self.warm.head, Relaxed);
-        self.warm = Chain {
-            head: slot,
-            len: self.warm.len + 1,
-        };
+    /// Up to `most` stacks that need a guard: slots that have never been used. An error if there is not even one.
+    fn carve(&mut self, class: u8, most: usize, into: &mut Handful) -> io::Result<()> {
+        let size = class_size(class);
+        if self.tables.is_none() {
+            self.tables = Some(Tables::new()?);
+        }
+        while into.len < most {
+            let slot = match self.bare.pop(links(&self.tables)) {
+                Some(slot) => slot,
+                None => match self.next_slot(size) {
+                    Ok(slot) => slot,
+                    Err(e) if into.len == 0 => return Err(e),
+                    Err(_) => break,
+                },
+            };
+            into.push(self.stack(slot, class));
+        }
+        Ok(())
     }
 
-    fn push_cold(&mut self, slot: u32) {
-        self.tables()
-            .links
-            .at(slot as usize)
-            .store(self.cold.head, Relaxed);
-        self.cold = Chain {
-            head: slot,
-            len: self.cold.len + 1,
-        };
+    fn next_slot(&mut self, size: usize) -> io::Result<u32> {
+        let slot = self.carved;
+        if slot as usize >= MAX_SLOTS {
+            return Err(io::Error::other(format!(
+                "{MAX_SLOTS} goroutine stacks of {size} bytes exist already"
+            )));
+        }
+        let tables = self.tables.as_mut().expect("made by `carve`");
+        if slot == tables.chunks * per_chunk(size) {
+            tables.add_chunk(size)?;
+        }
+        self.carved += 1;
+        Ok(slot)
     }
 
     fn stack(&self, slot: u32, class: u8) -> Stack {
