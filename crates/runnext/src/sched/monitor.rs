@@ -63,8 +63,11 @@ const STEADY_NS: u64 = 1_000_000;
 const CALM_NS: u64 = 2_000_000;
 /// The longest sleep while a P is in use.
 const LONG_NS: u64 = 10_000_000;
-/// Between two looks at the timers of busy Ps.
+/// Between two looks at the timers of busy Ps; the longest, while all of them dispatch often enough to see to their own.
 const TIMERS_EVERY_NS: u64 = 50_000;
+const TIMERS_RARELY_NS: u64 = 400_000;
+/// Dispatches between two looks that make a P a lively one.
+const LIVELY: u32 = 16;
 /// How long it waits for a P it has just asked to give way to a timer that is due.
 const ASKED_NS: u64 = 125_000;
 /// How long everything rests before it is looked at as a deadlock.
@@ -203,6 +206,7 @@ pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<()> {
         looks: Vec::with_capacity(MAX_PROCS), // I1; untouched capacity costs nothing
         turns: Vec::with_capacity(MAX_PROCS),
         quiet: 0,
+        timers_every: TIMERS_EVERY_NS,
         events: Watch::new(),
         suspicion: None,
         tidy_at: 0,
@@ -269,6 +273,8 @@ struct Keeper {
     turns: Vec<Watched>,
     /// Looks in a row with nothing waiting.
     quiet: u32,
+    /// How long to leave the timers of busy Ps alone.
+    timers_every: u64,
     events: Watch,
     suspicion: Option<Suspicion>,
     tidy_at: u64,
@@ -332,8 +338,8 @@ impl Keeper {
             return u64::MAX;
         }
         match self.shared.next_timer_hint() {
-            due if due <= now => now + ASKED_NS,
-            next => next.max(now + TIMERS_EVERY_NS),
+            due if due <= now => now + ASKED_NS.max(self.timers_every),
+            next => next.max(now + self.timers_every),
         }
     }
 
@@ -365,13 +371,21 @@ impl Keeper {
         }
         let mut pace = CALM_NS;
         let mut light = shared.has_urgent();
+        let mut lively = true;
         for id in 0..shared.procs() {
             if self.looks.len() <= id {
                 self.looks.resize(id + 1, Look::NONE);
             }
             let Some(p) = shared.p(id) else { break };
+            let before = self.looks[id].tick;
             pace = pace.min(self.look_at(p, &mut light, now));
+            lively &= self.looks[id].tick.wrapping_sub(before) >= LIVELY;
         }
+        self.timers_every = if lively {
+            (self.timers_every * 2).min(TIMERS_RARELY_NS)
+        } else {
+            TIMERS_EVERY_NS
+        };
         let nap = if pace == FAST_NS { AWAKE } else { SHORT };
         (nap, now + pace)
     }
@@ -543,6 +557,9 @@ impl Keeper {
     ) -> u64 {
         if !self.shared.config.preemption {
             return CALM_NS;
+        }
+        if look.tick.wrapping_sub(self.looks[p.id].tick) >= LIVELY {
+            return CALM_NS; // they all get their turns soon
         }
         let least = if *light || p.timers.next() <= look.at {
             m.g().map_or(0, preempt::min_run)
