@@ -456,9 +456,7 @@ pub(crate) fn give_way(m: &'static M) {
         && m.shared().waits_for(m.p())
         && !m.g().is_some_and(|g| m.shared().holds_on(m.p(), g))
     {
-        if m.p().expired.load(Relaxed)
-            && let Some(g) = m.g()
-        {
+        if let Some(g) = m.g() {
             g.gain_weight();
         }
         m.shared().observe.preempted(Why::Asked, since);

@@ -255,6 +255,7 @@ fn hand_over(shared: &Shared, m: &M, g: &G, p: &P, why: Why) -> bool {
         None => owner.hand_here(p),
     }
     shared.wake_one(); // another P may have become idle since its search, when there was nothing to find
+    shared.threads.check_spares(shared);
     true
 }
 

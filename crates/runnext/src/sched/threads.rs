@@ -35,8 +35,8 @@ use crate::m::{self, M};
 const HOUSEKEEPING_NS: u64 = 100_000_000;
 /// Between two counts of the CPUs the process may use, while it is at work (Go's figure).
 const CPUS_NS: u64 = 1_000_000_000;
-/// Idle Ms kept for preemption, which cannot make threads.
-const SPARES: usize = 1;
+/// Idle Ms kept for preemption, which cannot make threads: one to take over, one while the next is made.
+const SPARES: usize = 2;
 /// Stack of the threads that run no goroutines.
 pub(super) const STACK: usize = 256 << 10;
 /// Stack of an M's own thread: scheduler frames, and futures, which are polled there. Committed on touch; too small for the kernel to

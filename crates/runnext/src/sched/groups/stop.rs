@@ -255,6 +255,7 @@ impl Shared {
             self.start_m(p, false);
         }
         self.wake_one();
+        self.threads.check_spares(self);
     }
 
     /// Whether `g`, which is to stop, may run on for a while: it holds locks that others may wait for.
