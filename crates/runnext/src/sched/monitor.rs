@@ -282,11 +282,13 @@ struct Keeper {
 
 impl Keeper {
     fn run(mut self) {
-        // A late monitor is a late everything: ask the kernel to run it soon after it wakes.
-        // Beside hogs a short slice alone is not always enough: one that has just run is not "eligible" again until the
-        // next tick, 4 ms later. Without privilege we live with that.
+        // A late monitor is a late everything. Beside hogs a short slice alone is not always enough: one that has just run is not
+        // "eligible" again until the next tick, 4 ms later. Without privilege we live with that. It never runs for long, and
+        // it alone is preferred: its thread starts no others.
         runnext_sys::thread::request_slice(FAST_NS);
-        runnext_sys::thread::request_preference();
+        if !runnext_sys::thread::request_realtime() {
+            runnext_sys::thread::request_preference();
+        }
         runnext_sys::thread::set_timer_slack(1);
         let shared = Arc::clone(&self.shared);
         let monitor = &shared.monitor;

@@ -250,12 +250,14 @@ fn hand_over(shared: &Shared, m: &M, g: &G, p: &P, why: Why) -> bool {
     shared.stranded.fetch_add(1, Relaxed);
     // SAFETY: runnable, and in no queue.
     unsafe { shared.push_global(g.ptr()) };
+    shared.wake_one(); // another P may have become idle since its search, when there was nothing to find
+    shared.threads.check_spares(shared);
+    shared.watch_timers(p, next);
+    // Last: the kernel may run that thread in place of this one at once, and this one when that has computed for a while.
     match first {
         Some(next) => owner.hand_with(p, next),
         None => owner.hand_here(p),
     }
-    shared.wake_one(); // another P may have become idle since its search, when there was nothing to find
-    shared.threads.check_spares(shared);
     true
 }
 

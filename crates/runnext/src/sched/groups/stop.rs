@@ -235,27 +235,34 @@ impl Shared {
         true
     }
 
-    /// Gives the P to the thread that runs `next`.
+    /// Gives the P to the thread that runs `next`. What else there is to do is done before: the kernel may run that thread in place of
+    /// this one at once, and this one when that has computed for a while.
     fn give_p(&self, m: &M, p: &P, next: &G) {
         m.set_p(ptr::null());
+        self.watch_timers(p, next);
         if let Some(owner) = next.wired_to() {
+            self.wake_one();
             owner.hand_here(p);
-        } else if let Some(spare) = self.idle.lock().pop_m() {
-            spare.hand_with(p, next);
-        } else {
-            // No thread for it: it goes back, and the P to one that brings its own, perhaps the caller's.
-            match next.lane() {
-                ROOT_LANE => self.put_next(p, next),
-                lane => p
-                    .groups
-                    .list(&self.groups.ledger, lane, next.ptr(), true, clock::now_ns()),
-            }
-            self.end_turn(p);
-            self.threads.want_m();
-            self.start_m(p, false);
+            return;
         }
-        self.wake_one();
+        let spare = self.idle.lock().pop_m();
         self.threads.check_spares(self);
+        if let Some(spare) = spare {
+            self.wake_one();
+            spare.hand_with(p, next);
+            return;
+        }
+        // No thread for it: it goes back, and the P to one that brings its own, perhaps the caller's.
+        match next.lane() {
+            ROOT_LANE => self.put_next(p, next),
+            lane => p
+                .groups
+                .list(&self.groups.ledger, lane, next.ptr(), true, clock::now_ns()),
+        }
+        self.end_turn(p);
+        self.threads.want_m();
+        self.wake_one();
+        self.start_m(p, false);
     }
 
     /// Whether `g`, which is to stop, may run on for a while: it holds locks that others may wait for.
