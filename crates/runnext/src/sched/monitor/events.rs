@@ -3,8 +3,8 @@
 //! | Ps                 | who is in the poller | what it does                                                             |
 //! |--------------------|----------------------|--------------------------------------------------------------------------|
 //! | all idle           | an M, if needed      | nothing                                                                  |
-//! | some idle          | nobody               | starts a searcher, who ends there, if no owner has looked for a while    |
-//! | none idle          | nobody               | waits there itself, if no owner has looked for a while                   |
+//! | some idle          | nobody               | starts a searcher, who ends there, if the owners look too rarely         |
+//! | none idle          | nobody               | waits there itself, if the owners look too rarely                        |
 //! | none idle          | an M                 | nothing: that M queues what it finds, and leaves                         |
 //!
 //! Who polls if it falls asleep right now? As long as some P is in use, descriptors are waited for and nobody is in the poller, it
@@ -16,15 +16,21 @@ use std::sync::atomic::Ordering::*;
 
 use crate::sched::Shared;
 
-/// How long owners may go without a look. A guess: a batch of requests that are served in turn takes less.
+/// Over how long the looks of owners are counted.
 const WINDOW_NS: u64 = 2_000_000;
+/// So many looks are enough, and so many dispatches: those who dispatch look soon. Guesses: a batch of requests that are served in turn takes
+/// less than the window, and computing goroutines are dispatched a few times in it. `bench group-wake via=socket` shows one side, `bench echo`
+/// the other, where the monitor only gets in the way.
+const ENOUGH_LOOKS: u32 = 8;
+const ENOUGH_DISPATCHES: u32 = 64;
 
 /// What the monitor remembers of it.
 pub(super) struct Watch {
-    /// How many looks there were when the running window began, and when that was.
+    /// How many looks and dispatches there were when the running window began, and when that was.
     looks: u32,
+    dispatches: u32,
     since: u64,
-    /// No owner looked in the last window; or one did once, by the way, as it had not in the one before.
+    /// The owners looked too rarely in the last window.
     stale: bool,
 }
 
@@ -32,6 +38,7 @@ impl Watch {
     pub(super) fn new() -> Watch {
         Watch {
             looks: 0,
+            dispatches: 0,
             since: 0,
             stale: false,
         }
@@ -40,19 +47,33 @@ impl Watch {
     /// Looks whether they look. True: there is no need to come back to it soon.
     pub(super) fn look(&mut self, shared: &Shared, idle: usize, now: u64) -> bool {
         let hub = shared.seat.hub();
-        if idle == shared.procs() || !hub.is_waited_for() || shared.seat.is_taken() {
-            (self.looks, self.since, self.stale) = (hub.looks(), now, false);
+        if idle == shared.procs() || shared.seat.is_taken() {
+            self.begin(shared, now);
+            self.stale = false;
             return true;
         }
+        if !hub.is_waited_for() {
+            return true; // just now: who was woken by an event may wait for the next one soon
+        }
         if now >= self.since + WINDOW_NS {
-            let looks = hub.looks().wrapping_sub(self.looks);
-            self.stale = looks == 0 || self.stale && looks == 1;
-            (self.looks, self.since) = (hub.looks(), now);
+            let (looks, dispatches) = (self.looks, self.dispatches);
+            self.begin(shared, now);
+            let looks = self.looks.wrapping_sub(looks);
+            let dispatches = self.dispatches.wrapping_sub(dispatches);
+            self.stale = looks == 0 || looks < ENOUGH_LOOKS && dispatches < ENOUGH_DISPATCHES;
         }
         if self.stale && idle > 0 {
             shared.wake_one();
         }
         false
+    }
+
+    /// Begins a window.
+    fn begin(&mut self, shared: &Shared, now: u64) {
+        self.looks = shared.seat.hub().looks();
+        let ticks = shared.all_ps().map(|p| p.tick.load(Relaxed));
+        self.dispatches = ticks.fold(0, u32::wrapping_add);
+        self.since = now;
     }
 
     /// Waits in the poller until `wake_at`, unless the monitor was poked since it read `seen`. False: not its business now.
