@@ -21,11 +21,12 @@
 //! I2  A guard stays until the region goes: `discard` does not remove it.
 //!
 //! # Context
-//! `guard` and `discard` allocate only to report an error. Not for signal handlers.
+//! Nothing here calls the allocator, nor do errors until they are shown. Not for signal handlers.
 //!
 //! Tests: `map/tests.rs`; faults are taken in a child process.
 
 use crate::{check, syscall};
+use std::fmt;
 use std::fs;
 use std::io::{self, Read};
 use std::mem::ManuallyDrop;
@@ -121,7 +122,7 @@ impl Region {
     ///
     /// # Panics
     /// If `align` is not a power of two.
-    pub fn reserve(len: usize, align: usize, hugepages: bool) -> io::Result<Region> {
+    pub fn reserve(len: usize, align: usize, hugepages: bool) -> Result<Region, Refused> {
         assert!(
             align.is_power_of_two(),
             "Region::reserve: align is {align}, pass a power of two"
@@ -131,13 +132,9 @@ impl Region {
         let whole = len.checked_next_multiple_of(page).filter(|&len| len != 0);
         let sizes = whole.and_then(|len| Some((len, len.checked_add(align - page)?)));
         let Some((len, total)) = sizes.filter(|&(_, total)| isize::try_from(total).is_ok()) else {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                format!("cannot reserve {len} bytes of address space: pass 1 to isize::MAX"),
-            ));
+            return Err(Refused::new(RESERVE, len, libc::EINVAL));
         };
-        let start =
-            map_anonymous(total).map_err(|e| advise(e, "reserve address space for", len))?;
+        let start = map_anonymous(total).map_err(|e| Refused::of(RESERVE, len, &e))?;
         // Over-mapped by at most `align - page`: cut off what sticks out on either side.
         let base = (start as usize).next_multiple_of(align);
         let head = base - start as usize;
@@ -179,7 +176,7 @@ impl Region {
     ///
     /// # Panics
     /// If the range is not made of whole pages of this region.
-    pub fn guard(&self, kind: Guard, offset: usize, len: usize) -> io::Result<()> {
+    pub fn guard(&self, kind: Guard, offset: usize, len: usize) -> Result<(), Refused> {
         self.assert_pages(offset, len);
         let done = match kind {
             Guard::Install => self.advise_range(MADV_GUARD_INSTALL, offset, len),
@@ -190,7 +187,7 @@ impl Region {
                 check(unsafe { syscall!(libc::SYS_mprotect, start, len, libc::PROT_NONE) })
             }
         };
-        done.map(drop).map_err(|e| advise(e, "guard", len))
+        done.map(drop).map_err(|e| Refused::of("guard", len, &e))
     }
 
     /// Gives the memory behind `len` bytes from `offset` back to the kernel; they read as zero
@@ -209,10 +206,10 @@ impl Region {
     ///
     /// # Errors
     /// The kernel's: no room, or guards made by `Mprotect`, which split the mapping. The region is as it was.
-    pub fn grow(&mut self, len: usize) -> io::Result<()> {
+    pub fn grow(&mut self, len: usize) -> Result<(), Refused> {
         let page = page_size();
         let Some(len) = len.checked_next_multiple_of(page) else {
-            return Err(io::ErrorKind::InvalidInput.into());
+            return Err(Refused::new(GROW, len, libc::EINVAL));
         };
         if len <= self.len {
             return Ok(());
@@ -221,7 +218,7 @@ impl Region {
         // SAFETY: a mapping we own, exclusively borrowed: whoever keeps pointers into it knows that it may move.
         let moved =
             check(unsafe { syscall!(libc::SYS_mremap, base, old, len, libc::MREMAP_MAYMOVE) })
-                .map_err(|e| advise(e, "grow a mapping to", len))?;
+                .map_err(|e| Refused::of(GROW, len, &e))?;
         self.base = NonNull::new(moved as *mut u8).expect("mremap never maps page zero");
         self.len = len;
         Ok(())
@@ -268,7 +265,7 @@ impl Region {
 pub fn guard_all(
     kind: Guard,
     pieces: impl Iterator<Item = ManuallyDrop<Region>> + Clone,
-) -> Result<(), (usize, io::Error)> {
+) -> Result<(), (usize, Refused)> {
     let done = match kind {
         Guard::Install => advise_all(MADV_GUARD_INSTALL, pieces.clone()),
         Guard::Mprotect => 0,
@@ -348,30 +345,64 @@ unsafe fn unmap(start: *mut u8, len: usize) {
     }
 }
 
-/// Adds to `error` what was attempted and what the person at the keyboard can do.
-fn advise(error: io::Error, what: &str, len: usize) -> io::Error {
-    let advice = match error.raw_os_error() {
-        Some(libc::ENOMEM) => format!(
-            "; out of address space or of mappings: this process has {} of {} mappings (raise \
-             vm.max_map_count), and is subject to `ulimit -v` (RLIMIT_AS) and to \
-             vm.overcommit_memory, which should not be 2",
-            map_count(),
-            max_map_count()
-        ),
-        Some(libc::EAGAIN) => {
-            "; too much locked memory: raise `ulimit -l` or drop mlockall".to_owned()
+const RESERVE: &str = "reserve address space for";
+const GROW: &str = "grow a mapping to";
+
+/// What the kernel refused. Made without the allocator, for those who must not call it; what to do about it is found out when it is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refused {
+    what: &'static str,
+    len: usize,
+    os: i32,
+}
+
+impl Refused {
+    fn new(what: &'static str, len: usize, os: i32) -> Refused {
+        Refused { what, len, os }
+    }
+
+    fn of(what: &'static str, len: usize, error: &io::Error) -> Refused {
+        Refused::new(what, len, error.raw_os_error().unwrap_or(0))
+    }
+
+    /// As one of std's.
+    pub fn kind(&self) -> io::ErrorKind {
+        io::Error::from_raw_os_error(self.os).kind()
+    }
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Refused { what, len, os } = *self;
+        let error = io::Error::from_raw_os_error(os);
+        write!(f, "cannot {what} {len} bytes: {error}")?;
+        match os {
+            libc::ENOMEM => write!(
+                f,
+                "; out of address space or of mappings: this process has {} of {} mappings (raise \
+                 vm.max_map_count), and is subject to `ulimit -v` (RLIMIT_AS) and to \
+                 vm.overcommit_memory, which should not be 2",
+                map_count(),
+                max_map_count()
+            ),
+            libc::EAGAIN => {
+                f.write_str("; too much locked memory: raise `ulimit -l` or drop mlockall")
+            }
+            libc::EINVAL if what == "guard" => f.write_str(
+                "; the kernel does not support this here (guards need Linux 6.13 and memory that is not locked)",
+            ),
+            libc::EINVAL => f.write_str("; pass 1 to isize::MAX"),
+            _ => Ok(()),
         }
-        Some(libc::EINVAL) => {
-            "; the kernel does not support this here (guards need Linux 6.13 and \
-             memory that is not locked)"
-                .to_owned()
-        }
-        _ => String::new(),
-    };
-    io::Error::new(
-        error.kind(),
-        format!("cannot {what} {len} bytes: {error}{advice}"),
-    )
+    }
+}
+
+impl std::error::Error for Refused {}
+
+impl From<Refused> for io::Error {
+    fn from(refused: Refused) -> io::Error {
+        io::Error::new(refused.kind(), refused)
+    }
 }
 
 /// How many mappings a process may have: `vm.max_map_count`.

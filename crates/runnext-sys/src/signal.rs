@@ -49,7 +49,7 @@
 //! Tests: `signal/tests.rs`; what kills runs in a child process.
 
 use crate::thread::{self, raise};
-use crate::{arch, errno, syscall};
+use crate::{arch, check, errno, syscall};
 use std::io;
 use std::mem::MaybeUninit;
 use std::ptr;
@@ -278,14 +278,50 @@ pub unsafe fn from_timer(info: *const siginfo_t) -> bool {
     unsafe { (*info).si_code == libc::SI_TIMER }
 }
 
-/// Whether the signal was sent by [`tgkill`](crate::thread::tgkill) from this process. With
-/// [`from_timer`] it tells our own signals from those meant for others, which are to be chained.
+/// Sends signal `signo` to thread `tid` of this process, in a way that its handler can tell ([`from_request`]). Async-signal-safe.
+///
+/// # Errors
+/// As [`tgkill`](crate::thread::tgkill).
+pub fn request(tid: i32, signo: i32) -> io::Result<()> {
+    /// The kernel's layout of a queued signal.
+    #[repr(C)]
+    struct Queued {
+        signo: i32,
+        errno: i32,
+        code: i32,
+        pid: i64, // and 4 bytes before it, and the uid behind
+        value: *const u8,
+        rest: [u64; 12],
+    }
+    let info = Queued {
+        signo,
+        errno: 0,
+        code: libc::SI_QUEUE,
+        pid: thread::pid().into(), // little-endian, as all supported architectures are
+        value: &raw const COOKIE,
+        rest: [0; 12],
+    };
+    const { assert!(size_of::<Queued>() == size_of::<siginfo_t>()) };
+    let (call, pid) = (libc::SYS_rt_tgsigqueueinfo, thread::pid());
+    // SAFETY: the structure has the size the kernel reads. What the signal does is up to its disposition.
+    check(unsafe { syscall!(call, pid, tid, signo, &raw const info) }).map(drop)
+}
+
+/// Its address marks our own signals: nobody else sends that.
+static COOKIE: u8 = 0;
+
+/// Whether the signal was sent by [`request`] in this process. With [`from_timer`] it tells our own signals from those meant for
+/// others, which are to be chained.
 ///
 /// # Safety
 /// `info` is the second argument of a running handler.
-pub unsafe fn from_tgkill(info: *const siginfo_t) -> bool {
-    // SAFETY: by the contract alive; a signal with this code has a sender.
-    unsafe { (*info).si_code == libc::SI_TKILL && (*info).si_pid() == thread::pid() }
+pub unsafe fn from_request(info: *const siginfo_t) -> bool {
+    // SAFETY: by the contract alive; a signal with this code has a value.
+    unsafe {
+        (*info).si_code == libc::SI_QUEUE
+            && ptr::eq((*info).si_value().sival_ptr.cast(), &raw const COOKIE)
+            && (*info).si_pid() == thread::pid()
+    }
 }
 
 /// Where the interrupted thread was.

@@ -79,7 +79,7 @@ impl std::error::Error for ContextError {}
 ///         }
 ///     });
 ///     select! {
-///         recv(rx) -> answer => Ok(answer.unwrap()),
+///         recv(rx) -> answer => answer.map_err(|_| ctx.err().unwrap()), // it gave up first
 ///         recv(ctx.done()) -> _ => Err(ctx.err().unwrap()),
 ///     }
 /// }

@@ -25,7 +25,7 @@ use crate::observe::Eye;
 use crate::sched::Shared;
 use crate::sched::groups::Local;
 use crate::sched::timers::{Timers, Watch};
-use crate::stack::{self, Stack};
+use crate::stack::{self, NoStack, Stack};
 
 /// Hand-offs in a row after which the next is presumed to be one too. A guess; `bench pingpong` gains from it, `bench wakeup` would
 /// suffer if it were wrong often.
@@ -257,7 +257,7 @@ impl Own {
     }
 
     #[inline]
-    pub(crate) fn take_stack(&mut self, class: u8, shared: &Shared) -> std::io::Result<Stack> {
+    pub(crate) fn take_stack(&mut self, class: u8, shared: &Shared) -> Result<Stack, NoStack> {
         if class != shared.config.stack_class {
             return shared.stacks.take(class, None);
         }

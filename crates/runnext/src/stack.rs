@@ -29,6 +29,7 @@
 //! four cost nothing but address space. [`COLOURS`] × [`COLOUR_STEP`] must leave the rest of the first
 //! page to the goroutine, or a parked one costs two pages.
 
+use std::fmt;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::num::NonZeroUsize;
@@ -231,7 +232,7 @@ struct Tables {
 struct Table(Region);
 
 impl Tables {
-    fn new() -> io::Result<Tables> {
+    fn new() -> Result<Tables, map::Refused> {
         Ok(Tables {
             links: Table::new(MAX_SLOTS)?,
             starts: Table::new(MAX_SLOTS)?,
@@ -240,7 +241,7 @@ impl Tables {
         })
     }
 
-    fn add_chunk(&mut self, size: usize) -> io::Result<()> {
+    fn add_chunk(&mut self, size: usize) -> Result<(), map::Refused> {
         let region = Region::reserve(chunk_len(size), chunk_len(size), false)?;
         let unit = region.base().addr() / CHUNK;
         let number = self.chunks;
@@ -269,7 +270,7 @@ impl Tables {
 }
 
 impl Table {
-    fn new(len: usize) -> io::Result<Table> {
+    fn new(len: usize) -> Result<Table, map::Refused> {
         Region::reserve(len * 4, map::page_size(), false).map(Table)
     }
 
@@ -362,7 +363,7 @@ impl Stacks {
     }
 
     /// A stack of the class from the shared pool, and some more for the cache of one who will want them soon.
-    pub(crate) fn take(&self, class: u8, more: Option<&mut Cache>) -> io::Result<Stack> {
+    pub(crate) fn take(&self, class: u8, more: Option<&mut Cache>) -> Result<Stack, NoStack> {
         let mut found = Handful::new();
         let bare = {
             let mut inner = self.classes[class as usize].lock();
@@ -405,14 +406,14 @@ impl Stacks {
     }
 
     /// Guards new stacks, without the lock. If the kernel refuses some, they are kept for later; an error if it refuses all.
-    fn guard(&self, class: u8, new: &mut Handful) -> io::Result<()> {
+    fn guard(&self, class: u8, new: &mut Handful) -> Result<(), NoStack> {
         let allowed = self.count_guards(new.len);
         let stacks = new.stacks[..allowed].iter().flatten();
         let guards = stacks.map(|stack| slot_region(stack.slot_start(), guard_size()));
         let (done, why) = match map::guard_all(self.guard, guards) {
             Ok(()) if allowed == new.len => return Ok(()),
-            Ok(()) => (allowed, no_more_mappings()),
-            Err(refused) => refused,
+            Ok(()) => (allowed, NoStack::Mappings),
+            Err((done, refused)) => (done, refused.into()),
         };
         let mut inner = self.classes[class as usize].lock();
         while new.len > done
@@ -479,12 +480,35 @@ fn slot_region(start: usize, len: usize) -> ManuallyDrop<Region> {
     ManuallyDrop::new(unsafe { Region::from_raw(start as *mut u8, len) })
 }
 
-fn no_more_mappings() -> io::Error {
-    io::Error::new(
-        io::ErrorKind::OutOfMemory,
-        "no more goroutine stacks: this kernel has no MADV_GUARD_INSTALL (Linux 6.13), so each stack \
-         needs two of the process's memory mappings; raise vm.max_map_count, or use a newer kernel",
-    )
+/// Why there is no stack. Made without the allocator: the goroutine that holds its lock may wait for the very P that asked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum NoStack {
+    Refused(map::Refused),
+    /// In the mprotect fallback: too few mappings are left.
+    Mappings,
+    /// All slots of that size.
+    Slots(usize),
+}
+
+impl From<map::Refused> for NoStack {
+    fn from(refused: map::Refused) -> NoStack {
+        NoStack::Refused(refused)
+    }
+}
+
+impl fmt::Display for NoStack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NoStack::Refused(refused) => refused.fmt(f),
+            NoStack::Mappings => f.write_str(
+                "no more goroutine stacks: this kernel has no MADV_GUARD_INSTALL (Linux 6.13), so each stack \
+                 needs two of the process's memory mappings; raise vm.max_map_count, or use a newer kernel",
+            ),
+            NoStack::Slots(size) => {
+                write!(f, "{MAX_SLOTS} goroutine stacks of {size} bytes exist already")
+            }
+        }
+    }
 }
 
 /// The links of a class that has slots.
@@ -518,7 +542,7 @@ impl ClassInner {
     }
 
     /// Up to `most` stacks that need a guard: slots that have never been used. An error if there is not even one.
-    fn carve(&mut self, class: u8, most: usize, into: &mut Handful) -> io::Result<()> {
+    fn carve(&mut self, class: u8, most: usize, into: &mut Handful) -> Result<(), NoStack> {
         let size = class_size(class);
         if self.tables.is_none() {
             self.tables = Some(Tables::new()?);
@@ -537,12 +561,10 @@ impl ClassInner {
         Ok(())
     }
 
-    fn next_slot(&mut self, size: usize) -> io::Result<u32> {
+    fn next_slot(&mut self, size: usize) -> Result<u32, NoStack> {
         let slot = self.carved;
         if slot as usize >= MAX_SLOTS {
-            return Err(io::Error::other(format!(
-                "{MAX_SLOTS} goroutine stacks of {size} bytes exist already"
-            )));
+            return Err(NoStack::Slots(size));
         }
         let tables = self.tables.as_mut().expect("made by `carve`");
         if slot == tables.chunks * per_chunk(size) {

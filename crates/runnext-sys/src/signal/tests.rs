@@ -19,7 +19,7 @@ static LAST_SP: AtomicUsize = AtomicUsize::new(0);
 static LAST_PC: AtomicUsize = AtomicUsize::new(0);
 static IN_SYSCALL: AtomicUsize = AtomicUsize::new(0);
 static BY_TIMER: AtomicUsize = AtomicUsize::new(0);
-static BY_TGKILL: AtomicUsize = AtomicUsize::new(0);
+static BY_REQUEST: AtomicUsize = AtomicUsize::new(0);
 static HANDLER_FRAME: AtomicUsize = AtomicUsize::new(0);
 
 unsafe extern "C" fn count(signo: i32, info: *mut siginfo_t, ctx: *mut c_void) {
@@ -32,7 +32,7 @@ unsafe extern "C" fn count(signo: i32, info: *mut siginfo_t, ctx: *mut c_void) {
         LAST_PC.store(pc(ctx), Relaxed);
         IN_SYSCALL.fetch_add(usize::from(at_syscall(ctx)), Relaxed);
         BY_TIMER.fetch_add(usize::from(from_timer(info)), Relaxed);
-        BY_TGKILL.fetch_add(usize::from(from_tgkill(info)), Relaxed);
+        BY_REQUEST.fetch_add(usize::from(from_request(info)), Relaxed);
     }
     COUNT.fetch_add(1, Release);
 }
@@ -88,17 +88,18 @@ fn install_asks_for_the_alternate_stack_and_restart() {
 fn the_sender_can_be_told() {
     child_passes(|| {
         install_count(libc::SIGUSR1);
+        request(thread::tid(), libc::SIGUSR1).expect("sent");
         raise(libc::SIGUSR1);
-        assert_eq!(BY_TGKILL.load(Relaxed), 1);
+        assert_eq!((counted(), BY_REQUEST.load(Relaxed)), (2, 1));
         let pid = std::process::id().to_string();
         let kill = std::process::Command::new("sh")
             .args(["-c", &format!("kill -USR1 {pid}")])
             .status();
         assert!(kill.expect("a shell").success());
-        while counted() < 2 {
+        while counted() < 3 {
             os::yield_now();
         }
-        assert_eq!((BY_TGKILL.load(Relaxed), BY_TIMER.load(Relaxed)), (1, 0));
+        assert_eq!((BY_REQUEST.load(Relaxed), BY_TIMER.load(Relaxed)), (1, 0));
     });
 }
 
@@ -314,7 +315,7 @@ fn a_loop_is_not_at_a_syscall() {
         // there.
         assert!(IN_SYSCALL.load(Relaxed) < 5);
         assert_eq!(BY_TIMER.load(Relaxed), counted());
-        assert_eq!(BY_TGKILL.load(Relaxed), 0);
+        assert_eq!(BY_REQUEST.load(Relaxed), 0);
         assert_ne!(LAST_PC.load(Relaxed), 0);
     });
 }

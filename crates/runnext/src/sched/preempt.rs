@@ -11,7 +11,7 @@
 //! | what                               | how it reaches the thread                          | when                       |
 //! |------------------------------------|-----------------------------------------------------|----------------------------|
 //! | its slice is used up               | its own CPU-time timer: only a thread that burns CPU gets the signal, on its way to user code, so no system call is cut short | every `time_slice` of CPU  |
-//! | a light goroutine waits ([`MIN_RUN_NS`]) | `tgkill`, after looking that the thread is on a CPU | monitor                    |
+//! | a light goroutine waits ([`MIN_RUN_NS`]) | a signal to it, after looking that the thread is on a CPU | monitor                    |
 //!
 //! # Protocol, in the handler
 //! 1 not a worker, or a signal that is not ours: pass it on  2 in RT: leave a note (`asked`), looked at on the way out
@@ -100,13 +100,13 @@ pub(super) fn slice_timer(m: &M) -> Option<CpuTimer> {
 unsafe extern "C" fn on_signal(signo: i32, info: *mut signal::siginfo_t, context: *mut c_void) {
     let error = errno::get();
     // SAFETY: the kernel gave us this siginfo.
-    let (timer, sent) = unsafe { (signal::from_timer(info), signal::from_tgkill(info)) };
+    let (timer, sent) = unsafe { (signal::from_timer(info), signal::from_request(info)) };
     let m = m::current();
     // Of several pending signals with one number the kernel delivers one: whichever this is, a request may have come with it.
     let asked = m.is_some_and(|m| m.signalled.swap(false, Relaxed));
     match m {
         Some(m) if timer => slice_over(m),
-        Some(_) if sent && asked => {}
+        _ if sent => {} // whether or not somebody still waits for it
         _ => {
             if let Some((_, previous)) = SIGNAL.get() {
                 // SAFETY: with the arguments the kernel gave us.
@@ -298,7 +298,7 @@ pub(super) fn request(m: &M) -> bool {
     if m.signalled.swap(true, Relaxed) {
         return false; // one at a time
     }
-    let sent = thread::tgkill(m.tid.load(Relaxed), *signo).is_ok();
+    let sent = signal::request(m.tid.load(Relaxed), *signo).is_ok();
     if !sent {
         m.signalled.store(false, Relaxed);
     }

@@ -23,6 +23,7 @@ use crate::fatal::fatal;
 use crate::g::{After, Birth, Ext, G, INLINE, Vtable};
 use crate::m::{self, M};
 use crate::p::{P, bump, bump_release};
+use crate::stack::NoStack;
 
 /// What a joiner gets.
 pub(crate) type Outcome<T> = Result<T, Box<dyn Any + Send>>;
@@ -361,7 +362,7 @@ static REFUSED: AtomicU64 = AtomicU64::new(0);
 /// A goroutine that could not get a stack ends with the reason, as if it had panicked. On the worker's own
 /// stack, which serves as the goroutine's: wherever it would switch, it stays (`call::must_stay`).
 #[cold]
-pub(super) fn fail(m: &M, g: &G, why: &io::Error) {
+pub(super) fn fail(m: &M, g: &G, why: &NoStack) {
     m.leave();
     let message = format!("goroutine {} cannot start: no stack for it: {why}", g.id());
     // The first, then ever fewer: where one finds no room thousands may follow, and printing is a blocking call.

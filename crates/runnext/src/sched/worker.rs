@@ -19,6 +19,7 @@ use crate::g::{G, Switch};
 use crate::m::M;
 use crate::observe::event::Kind;
 use crate::p::{P, bump, bump_by};
+use crate::stack::NoStack;
 
 /// Rounds over all Ps before a thief gives up; `runnext` is taken only in the last (Go's figure).
 const PASSES: usize = 4;
@@ -397,7 +398,7 @@ fn execute(m: &'static M, g: &'static G) -> bool {
         g.state.set_running();
         m.p().eye.dispatched(m.p(), g);
         // SAFETY: dispatched by this M, which is on its own stack; it has a stack.
-        let asked = unsafe { g.resume(ptr::NonNull::from_ref(m).cast()) };
+        let asked = unsafe { g.resume(ptr::NonNull::from(m).cast()) };
         let p = m.p(); // R2
         p.eye.left(&shared.observe, g, asked);
         match asked {
@@ -426,7 +427,7 @@ fn execute(m: &'static M, g: &'static G) -> bool {
 }
 
 #[cold]
-fn cannot_start(m: &'static M, g: &'static G, why: &std::io::Error) -> bool {
+fn cannot_start(m: &'static M, g: &'static G, why: &NoStack) -> bool {
     m.set_g(g);
     g.state.set_running();
     spawn::fail(m, g, why);
