@@ -377,13 +377,10 @@ impl fmt::Display for Refused {
         let error = io::Error::from_raw_os_error(os);
         write!(f, "cannot {what} {len} bytes: {error}")?;
         match os {
-            libc::ENOMEM => write!(
-                f,
-                "; out of address space or of mappings: this process has {} of {} mappings (raise \
-                 vm.max_map_count), and is subject to `ulimit -v` (RLIMIT_AS) and to \
-                 vm.overcommit_memory, which should not be 2",
-                map_count(),
-                max_map_count()
+            // Not how many mappings there are: whoever is refused thousands of times would count them each time.
+            libc::ENOMEM => f.write_str(
+                "; out of address space or of mappings: compare /proc/self/maps with vm.max_map_count, and see \
+                 `ulimit -v` (RLIMIT_AS) and vm.overcommit_memory, which should not be 2",
             ),
             libc::EAGAIN => {
                 f.write_str("; too much locked memory: raise `ulimit -l` or drop mlockall")
