@@ -260,6 +260,21 @@ impl Region {
 
 /// [`Region::guard`] for each of them as a whole.
 ///
+/// ```
+/// use runnext_sys::map::{Region, discard_all, guard_all, guard_support, page_size};
+/// use std::mem::ManuallyDrop;
+/// let page = page_size();
+/// let whole = Region::reserve(8 * page, page, false)?;
+/// let page_at = |i| {
+///     let start = whole.base().wrapping_add(i * page);
+///     // SAFETY: a part of `whole`, which outlives it; never dropped.
+///     ManuallyDrop::new(unsafe { Region::from_raw(start, page) })
+/// };
+/// guard_all(guard_support(), (0..4).map(page_at)).map_err(|(_, e)| e)?; // the first four fault now
+/// discard_all((4..8).map(page_at));
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
 /// # Errors
 /// As [`Region::guard`], with how many of them have their guards: those before the one that was refused.
 pub fn guard_all(
@@ -298,6 +313,9 @@ fn advise_all(advice: i32, mut pieces: impl Iterator<Item = ManuallyDrop<Region>
             range.iov_len = piece.len;
             n += 1;
         }
+        if n == 0 {
+            return done;
+        }
         let (call, at) = (libc::SYS_process_madvise, ranges.as_ptr());
         // SAFETY: as in `advise_range`, for each of them; the array has so many.
         let advised = check(unsafe { syscall!(call, PIDFD_SELF, at, n, advice, 0) });
@@ -309,9 +327,6 @@ fn advise_all(advice: i32, mut pieces: impl Iterator<Item = ManuallyDrop<Region>
             }
             left -= range.iov_len;
             done += 1;
-        }
-        if n < TOGETHER {
-            return done;
         }
     }
 }

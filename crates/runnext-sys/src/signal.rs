@@ -39,7 +39,7 @@
 //! PREVIOUS.set(signal::Previous::current(signal::SIGURG)?).unwrap();
 //! // SAFETY: the handler is async-signal-safe, and a function of this program.
 //! unsafe { signal::install(signal::SIGURG, handler)? };
-//! thread::tgkill(thread::tid(), signal::SIGURG)?;
+//! signal::request(thread::tid(), signal::SIGURG)?;
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
@@ -281,7 +281,7 @@ pub unsafe fn from_timer(info: *const siginfo_t) -> bool {
 /// Sends signal `signo` to thread `tid` of this process, in a way that its handler can tell ([`from_request`]). Async-signal-safe.
 ///
 /// # Errors
-/// As [`tgkill`](crate::thread::tgkill).
+/// `ESRCH` if there is no such thread (any more), `EINVAL` for a number that is no signal, `EAGAIN` if too many are pending.
 pub fn request(tid: i32, signo: i32) -> io::Result<()> {
     /// The kernel's layout of a queued signal.
     #[repr(C)]
@@ -289,7 +289,9 @@ pub fn request(tid: i32, signo: i32) -> io::Result<()> {
         signo: i32,
         errno: i32,
         code: i32,
-        pid: i64, // and 4 bytes before it, and the uid behind
+        _pad: i32,
+        pid: i32,
+        uid: u32,
         value: *const u8,
         rest: [u64; 12],
     }
@@ -297,7 +299,9 @@ pub fn request(tid: i32, signo: i32) -> io::Result<()> {
         signo,
         errno: 0,
         code: libc::SI_QUEUE,
-        pid: thread::pid().into(), // little-endian, as all supported architectures are
+        _pad: 0,
+        pid: thread::pid(),
+        uid: 0, // nobody asks
         value: &raw const COOKIE,
         rest: [0; 12],
     };

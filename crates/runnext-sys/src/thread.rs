@@ -1,4 +1,4 @@
-//! OS threads as the kernel sees them: their ids, signals to one of them, whether one is asleep,
+//! OS threads as the kernel sees them: their ids, where they may run, whether one is asleep,
 //! and how long a turn it wants on a CPU.
 //!
 //! # Why this shape
@@ -8,11 +8,11 @@
 //! rights), a probing signal (the blocked call would see EINTR).
 //!
 //! # Context
-//! [`tid`], [`is_main`], [`tgkill`] and [`StatReader::state`] are async-signal-safe.
+//! [`tid`], [`is_main`] and [`StatReader::state`] are async-signal-safe.
 //!
 //! Tests: `thread/tests.rs`.
 
-use crate::{check, syscall};
+use crate::syscall;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -39,18 +39,10 @@ pub fn is_main() -> bool {
     tid() == pid()
 }
 
-/// Sends signal `signo` to thread `tid` of this process.
-///
-/// # Errors
-/// `ESRCH` if there is no such thread (any more), `EINVAL` for a number that is no signal.
-///
-/// ```
-/// use runnext_sys::thread::{tgkill, tid};
-/// tgkill(tid(), 0)?; // signal 0: only asks whether the thread is there
-/// # Ok::<(), std::io::Error>(())
-/// ```
-pub fn tgkill(tid: i32, signo: i32) -> io::Result<()> {
-    check(send(tid, signo)).map(drop)
+/// Sends signal `signo` to thread `tid` of this process, like any program.
+#[cfg(test)]
+pub(crate) fn tgkill(tid: i32, signo: i32) -> io::Result<()> {
+    crate::check(send(tid, signo)).map(drop)
 }
 
 /// Sends signal `signo` to the calling thread, if there is such a signal.

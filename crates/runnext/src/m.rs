@@ -72,7 +72,7 @@ pub(crate) struct M {
     first: AtomicPtr<G>,
     /// It is parked inside the preemption handler, or about to be. Set in RT, before the P goes.
     pub(crate) in_handler: AtomicBool,
-    /// A `tgkill` of ours is on its way: tells it from those meant for the program's own handler.
+    /// A signal of ours is on its way: one at a time.
     pub(crate) signalled: AtomicBool,
 
     handed: AtomicPtr<P>,

@@ -415,6 +415,9 @@ impl Stacks {
             Ok(()) => (allowed, NoStack::Mappings),
             Err((done, refused)) => (done, refused.into()),
         };
+        if self.guard == Guard::Mprotect {
+            self.maps_left.fetch_add(allowed - done, Relaxed); // they are counted again when they are tried again
+        }
         let mut inner = self.classes[class as usize].lock();
         while new.len > done
             && let Some(stack) = new.pop()

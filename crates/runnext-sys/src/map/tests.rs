@@ -252,3 +252,40 @@ fn growing_keeps_what_is_there() {
     assert!(region.grow(isize::MAX as usize).is_err());
     assert_eq!((region.base(), region.len()), was);
 }
+
+/// Discards and guards every other page of more than one call takes, and touches the last guard: everything else must hold.
+fn touch_the_last_of_many() {
+    const N: usize = 2 * TOGETHER + 3;
+    let page = page_size();
+    let region = pages(2 * N);
+    let at = |i: usize| region.base().wrapping_add(i * page);
+    // SAFETY: parts of a region that outlives them; never dropped.
+    let piece = |i: usize| ManuallyDrop::new(unsafe { Region::from_raw(at(2 * i), page) });
+    // SAFETY: in the region.
+    let byte = |i: usize| unsafe { at(i).read_volatile() };
+    for i in 0..2 * N {
+        // SAFETY: as above.
+        unsafe { at(i).write_volatile(1) };
+    }
+    discard_all((0..N).map(piece));
+    assert!((0..N).all(|i| (byte(2 * i), byte(2 * i + 1)) == (0, 1)));
+    guard_all(guard_support(), (0..N).map(piece)).expect("guarded");
+    assert!((0..N).all(|i| byte(2 * i + 1) == 1));
+    byte(2 * (N - 1));
+}
+
+#[test]
+fn many_at_once_are_as_one_by_one() {
+    // A closure of this test's: its name is how the child finds it.
+    child_dies_by(libc::SIGSEGV, || {
+        touch_the_last_of_many();
+    });
+}
+
+#[test]
+fn an_older_kernel_takes_them_one_by_one() {
+    child_dies_by(libc::SIGSEGV, || {
+        forbid(libc::SYS_process_madvise, None, libc::EINVAL);
+        touch_the_last_of_many();
+    });
+}

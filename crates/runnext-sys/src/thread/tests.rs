@@ -140,7 +140,7 @@ fn attributes() -> libc::sched_attr {
     let mut attr: libc::sched_attr = unsafe { std::mem::zeroed() };
     let size = size_of_val(&attr);
     // SAFETY: the kernel writes at most `size` bytes.
-    check(unsafe { syscall!(libc::SYS_sched_getattr, 0, &raw mut attr, size, 0) })
+    crate::check(unsafe { syscall!(libc::SYS_sched_getattr, 0, &raw mut attr, size, 0) })
         .expect("readable");
     attr
 }

@@ -379,9 +379,8 @@ impl Keeper {
                 self.looks.resize(id + 1, Look::NONE);
             }
             let Some(p) = shared.p(id) else { break };
-            let before = self.looks[id].tick;
+            lively &= self.is_lively(p);
             pace = pace.min(self.look_at(p, &mut light, now));
-            lively &= self.looks[id].tick.wrapping_sub(before) >= LIVELY;
         }
         self.timers_every = if lively {
             (self.timers_every * 2).min(TIMERS_RARELY_NS)
@@ -472,6 +471,12 @@ impl Keeper {
         }
     }
 
+    /// Whether a P has dispatched often since the last look: whoever waits there gets a turn soon.
+    fn is_lively(&self, p: &P) -> bool {
+        let before = self.looks[p.id].tick;
+        p.tick.load(Relaxed).wrapping_sub(before) >= LIVELY
+    }
+
     /// One look at one P. Returns how soon to look again.
     fn look_at(&mut self, p: &P, light: &mut bool, now: u64) -> u64 {
         // SAFETY: I2.
@@ -560,8 +565,8 @@ impl Keeper {
         if !self.shared.config.preemption {
             return CALM_NS;
         }
-        if look.tick.wrapping_sub(self.looks[p.id].tick) >= LIVELY {
-            return CALM_NS; // they all get their turns soon
+        if self.is_lively(p) {
+            return CALM_NS;
         }
         let least = if *light || p.timers.next() <= look.at {
             m.g().map_or(0, preempt::min_run)

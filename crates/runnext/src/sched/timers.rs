@@ -339,7 +339,7 @@ fn fire(sleeper: Sleeper, shared: &Shared, p: &P) -> Option<NonNull<G>> {
             unsafe { G::wake(g.as_ref()) }.then_some(g)
         }
         What::Start(cell, turn) => cell.fire(turn, shared, p),
-        What::Ring(cell, turn) => alarm::fire(cell, turn, shared, p),
+        What::Ring(cell, turn) => cell.fire(turn, shared, p),
     }
 }
 

@@ -123,6 +123,7 @@ fn find_runnable(m: &'static M) -> Option<&'static G> {
             }
             // SAFETY: queued, so alive.
             let g = unsafe { g.as_ref() };
+            // Asked once: who waits for something from here on does so on another P, which then asks.
             if seat {
                 shared.watch_timers(p, g);
             }

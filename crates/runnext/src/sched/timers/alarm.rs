@@ -21,12 +21,14 @@ use crate::sched::waker::Slot;
 
 static POOL: Pool<Slot> = Pool::new();
 
-/// The moment has come. A goroutine that is runnable by that, to be queued by the owner of `p`.
-pub(super) fn fire(cell: &Cell<Slot>, turn: u32, shared: &Shared, p: &P) -> Option<NonNull<G>> {
-    if !cell.claim(turn) {
-        return None;
+impl Cell<Slot> {
+    /// The moment has come. A goroutine that is runnable by that, to be queued by the owner of `p`.
+    pub(super) fn fire(&self, turn: u32, shared: &Shared, p: &P) -> Option<NonNull<G>> {
+        if !self.claim(turn) {
+            return None;
+        }
+        self.content.ring(shared, Some(p))
     }
-    cell.content.ring(shared, Some(p))
 }
 
 /// A moment in the heap of a runtime, and who is to be rung then.
