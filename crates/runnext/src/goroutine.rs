@@ -471,7 +471,8 @@ impl Builder {
         self
     }
 
-    /// Bytes of stack, rounded up to a power of two, guard included. It is address space: only what is touched uses memory.
+    /// Bytes of stack, rounded up to a power of two of at least 64 KiB, 20 KiB of it for the guard. It is address space: only
+    /// what is touched uses memory.
     pub fn stack_size(mut self, bytes: usize) -> Builder {
         self.stack_size = Some(bytes);
         self

@@ -71,7 +71,7 @@ fn report(address: usize) {
         line,
         " overflowed its stack of {} KiB (spawned at {}:{}:{}). Give it a larger one with \
          goroutine::Builder::stack_size or Builder::stack_size.",
-        (end - start) >> 10,
+        (end - start).next_power_of_two() >> 10, // as it was asked for
         site.file(),
         site.line(),
         site.column(),

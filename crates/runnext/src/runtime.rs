@@ -258,8 +258,9 @@ impl Builder {
         self
     }
 
-    /// Address space for each goroutine's stack, guard included, rounded up to a power of two; memory is used only where it
-    /// is touched. Default 256 KiB. `RUNNEXT_STACK_SIZE`.
+    /// Address space for each goroutine's stack, rounded up to a power of two of at least 64 KiB; memory is used only where it
+    /// is touched. 20 KiB of it are the guard and what keeps neighbours apart in the TLB. Default 256 KiB.
+    /// `RUNNEXT_STACK_SIZE`.
     pub fn stack_size(mut self, bytes: usize) -> Self {
         self.stack_size = Some(bytes);
         self

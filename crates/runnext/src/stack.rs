@@ -4,16 +4,17 @@
 //! A mapping per stack ends at 32,750 goroutines (`vm.max_map_count`), so stacks are slots of large
 //! chunks. A slot's guard is a `MADV_GUARD_INSTALL` marker where the kernel has it (no extra mapping);
 //! elsewhere an mprotected hole, counted and refused well before the limit, because past it `malloc`
-//! fails too. Slots are powers of two, aligned to their size: a stack handle is one word.
+//! fails too. Chunks are aligned to their size and slots fill them from the start: a stack handle is one word.
 //!
 //! ```text
 //! slot_start                                                      slot_end
 //! |— guard: 4 pages —|———————— grows down ————————|<- base (coloured)|
 //! ```
 //!
-//! Stack tops are *coloured*: shifted by a few cache lines, and a few pages, differently for neighbours. Without
-//! it the hot top of every stack falls into the same sets of the caches and of the TLB, slots being aligned far
-//! beyond what those tell apart.
+//! The hot page of every stack is its topmost. Were slots powers of two, these pages would all fall into the same few sets of
+//! the TLB: with 1000 goroutines each switch walked the page tables (33 ns a yield; 27 so). So a slot is a page short of
+//! one: an odd number of pages, and neighbours' tops fall into all sets in turn. And tops are *coloured*: shifted by
+//! a few cache lines, differently for neighbours, because lines at the same place in their pages share a set of the first-level cache.
 //!
 //! # Where a stack comes from
 //! A P's own LIFO ([`Cache`], warm) → the class's free list (committed, then discarded ones) → the next
@@ -29,6 +30,9 @@
 //! four cost nothing but address space. [`COLOURS`] × [`COLOUR_STEP`] must leave the rest of the first
 //! page to the goroutine, or a parked one costs two pages.
 
+#[cfg(test)]
+mod tests;
+
 use std::fmt;
 use std::io;
 use std::mem::ManuallyDrop;
@@ -40,16 +44,14 @@ use runnext_sys::map::{self, Guard, Region};
 
 use crate::lock::Lock;
 
-/// The smallest slot: 16 KiB of guard and 16 KiB to use.
-pub(crate) const MIN_SIZE: usize = 32 << 10;
-/// The largest slot anybody has asked for in earnest.
+/// The smallest stack: 16 KiB of guard and 44 KiB to use.
+pub(crate) const MIN_SIZE: usize = 64 << 10;
+/// The largest stack anybody has asked for in earnest.
 pub(crate) const MAX_SIZE: usize = 1 << 30;
-const CLASSES: usize = 16;
+const CLASSES: usize = 15;
 const GUARD_PAGES: usize = 4;
 const COLOURS: usize = 16;
 const COLOUR_STEP: usize = 128;
-/// As many pages as the index of a common second-level cache tells apart.
-const PAGE_COLOURS: usize = 16;
 /// Address space mapped at once; at least one slot.
 const CHUNK: usize = 64 << 20;
 /// Slots of one class: bounds its link table, which is address space until used.
@@ -67,9 +69,7 @@ pub(crate) struct Stack(NonZeroUsize);
 
 impl Stack {
     fn new(slot_end: usize, slot: usize, class: u8) -> Stack {
-        let lines = slot % COLOURS;
-        let pages = slot / COLOURS % page_colours(class_size(class));
-        let base = slot_end - lines * COLOUR_STEP - pages * map::page_size();
+        let base = slot_end - slot % COLOURS * COLOUR_STEP;
         Stack(NonZeroUsize::new(base | class as usize).expect("a slot ends above zero"))
     }
 
@@ -78,16 +78,15 @@ impl Stack {
         (self.0.get() & 15) as u8
     }
 
-    fn size(&self) -> usize {
-        class_size(self.class())
-    }
-
     pub(crate) fn slot_start(&self) -> usize {
-        ((self.0.get() & !15) - 1) & !(self.size() - 1)
+        let class = self.class();
+        let last = (self.0.get() & !15) - 1;
+        let within = last & (chunk_len(class) - 1);
+        last - within % slot_len(class)
     }
 
     pub(crate) fn slot_end(&self) -> usize {
-        self.slot_start() + self.size()
+        self.slot_start() + slot_len(self.class())
     }
 }
 
@@ -117,25 +116,26 @@ pub(crate) fn guard_size() -> usize {
     GUARD_PAGES * map::page_size()
 }
 
-/// How many pages stack tops differ by: at most an eighth of what there is to use.
-fn page_colours(size: usize) -> usize {
-    ((size - guard_size()) / map::page_size() / 8).clamp(1, PAGE_COLOURS)
-}
-
+/// What stacks of a class are asked for by: a power of two.
 fn class_size(class: u8) -> usize {
     MIN_SIZE << class
 }
 
-/// Bytes of one chunk of slots of `size`; also its alignment.
-fn chunk_len(size: usize) -> usize {
-    size.max(CHUNK)
+/// Bytes of one slot: an odd number of pages.
+fn slot_len(class: u8) -> usize {
+    class_size(class) - map::page_size()
 }
 
-fn per_chunk(size: usize) -> u32 {
-    (chunk_len(size) / size) as u32
+/// Bytes of one chunk; also its alignment.
+fn chunk_len(class: u8) -> usize {
+    class_size(class).max(CHUNK)
 }
 
-/// The class of the smallest slot with `bytes`, guard included.
+fn per_chunk(class: u8) -> u32 {
+    (chunk_len(class) / slot_len(class)) as u32
+}
+
+/// The class of the smallest stack of `bytes`, guard included.
 pub(crate) fn class_for(bytes: usize) -> io::Result<u8> {
     if bytes == 0 || bytes > MAX_SIZE {
         return Err(io::Error::new(
@@ -241,8 +241,8 @@ impl Tables {
         })
     }
 
-    fn add_chunk(&mut self, size: usize) -> Result<(), map::Refused> {
-        let region = Region::reserve(chunk_len(size), chunk_len(size), false)?;
+    fn add_chunk(&mut self, class: u8) -> Result<(), map::Refused> {
+        let region = Region::reserve(chunk_len(class), chunk_len(class), false)?;
         let unit = region.base().addr() / CHUNK;
         let number = self.chunks;
         self.starts.at(number as usize).store(unit as u32, Relaxed);
@@ -253,19 +253,19 @@ impl Tables {
         Ok(())
     }
 
-    fn slot_start(&self, slot: u32, size: usize) -> usize {
+    fn slot_start(&self, slot: u32, class: u8) -> usize {
         let chunk = self
             .starts
-            .at((slot / per_chunk(size)) as usize)
+            .at((slot / per_chunk(class)) as usize)
             .load(Relaxed) as usize
             * CHUNK;
-        chunk + (slot % per_chunk(size)) as usize * size
+        chunk + (slot % per_chunk(class)) as usize * slot_len(class)
     }
 
-    fn slot_at(&self, start: usize, size: usize) -> u32 {
-        let chunk = start & !(chunk_len(size) - 1);
-        self.numbers.at(chunk / CHUNK).load(Relaxed) * per_chunk(size)
-            + ((start - chunk) / size) as u32
+    fn slot_at(&self, start: usize, class: u8) -> u32 {
+        let chunk = start & !(chunk_len(class) - 1);
+        self.numbers.at(chunk / CHUNK).load(Relaxed) * per_chunk(class)
+            + ((start - chunk) / slot_len(class)) as u32
     }
 }
 
@@ -463,7 +463,7 @@ impl Stacks {
                 left -= some.len;
                 map::discard_all(some.stacks.iter().flatten().map(|stack| {
                     let start = stack.slot_start() + guard_size();
-                    slot_region(start, stack.size() - guard_size())
+                    slot_region(start, stack.slot_end() - start)
                 }));
                 let mut inner = c.lock();
                 while let Some(stack) = some.pop() {
@@ -546,14 +546,13 @@ impl ClassInner {
 
     /// Up to `most` stacks that need a guard: slots that have never been used. An error if there is not even one.
     fn carve(&mut self, class: u8, most: usize, into: &mut Handful) -> Result<(), NoStack> {
-        let size = class_size(class);
         if self.tables.is_none() {
             self.tables = Some(Tables::new()?);
         }
         while into.len < most {
             let slot = match self.bare.pop(links(&self.tables)) {
                 Some(slot) => slot,
-                None => match self.next_slot(size) {
+                None => match self.next_slot(class) {
                     Ok(slot) => slot,
                     Err(e) if into.len == 0 => return Err(e),
                     Err(_) => break,
@@ -564,44 +563,40 @@ impl ClassInner {
         Ok(())
     }
 
-    fn next_slot(&mut self, size: usize) -> Result<u32, NoStack> {
+    fn next_slot(&mut self, class: u8) -> Result<u32, NoStack> {
         let slot = self.carved;
         if slot as usize >= MAX_SLOTS {
-            return Err(NoStack::Slots(size));
+            return Err(NoStack::Slots(class_size(class)));
         }
         let tables = self.tables.as_mut().expect("made by `carve`");
-        if slot == tables.chunks * per_chunk(size) {
-            tables.add_chunk(size)?;
+        if slot == tables.chunks * per_chunk(class) {
+            tables.add_chunk(class)?;
         }
         self.carved += 1;
         Ok(slot)
     }
 
     fn stack(&self, slot: u32, class: u8) -> Stack {
-        let size = class_size(class);
-        Stack::new(
-            self.tables().slot_start(slot, size) + size,
-            slot as usize,
-            class,
-        )
+        let start = self.tables().slot_start(slot, class);
+        Stack::new(start + slot_len(class), slot as usize, class)
     }
 
     fn slot_of(&self, stack: &Stack) -> u32 {
-        self.tables().slot_at(stack.slot_start(), stack.size())
+        self.tables().slot_at(stack.slot_start(), stack.class())
     }
 }
 
 impl Drop for Stacks {
     fn drop(&mut self) {
         for (class, c) in self.classes.iter().enumerate() {
-            let size = class_size(class as u8);
+            let class = class as u8;
             let Some(tables) = c.lock().tables.take() else {
                 continue;
             };
             for chunk in 0..tables.chunks {
-                let start = tables.slot_start(chunk * per_chunk(size), size);
+                let start = tables.slot_start(chunk * per_chunk(class), class);
                 // SAFETY: mapped and leaked by `carve` with this length; no goroutine of the runtime is left.
-                drop(unsafe { Region::from_raw(start as *mut u8, chunk_len(size)) });
+                drop(unsafe { Region::from_raw(start as *mut u8, chunk_len(class)) });
             }
         }
     }
