@@ -19,6 +19,8 @@
 //! | WAITER | `joiner` names who waits for DONE         | the joiner → the joiner             |
 //! | refs   | handles (`JoinHandle`, `Goroutine`), wakers |                                   |
 //!
+//! Bits are added and subtracted, never or-ed: whoever sets one knows that it is clear, and an addition is one instruction.
+//!
 //! # Invariants
 //! I1  The result and `ext` are dropped in user context by exactly one party: the goroutine if no
 //!     handle was left when it set DONE, otherwise whoever drops the last handle after DONE.
@@ -517,7 +519,7 @@ impl G {
     pub(crate) fn register_joiner(&self, waiter: usize) -> bool {
         let cold = self.cold();
         cold.joiner.store(waiter, Relaxed);
-        cold.life.fetch_or(WAITER, AcqRel) & DONE == 0
+        cold.life.fetch_add(WAITER, AcqRel) & DONE == 0
     }
 
     /// Who is registered, if anybody. By the holder of the one `JoinHandle`.
@@ -569,11 +571,15 @@ impl G {
 
     /// The goroutine ends: its local values go, in user context. All of them: they need not be `Send`, and whoever drops
     /// the last handle to the goroutine may be another one.
+    #[inline]
     pub(crate) fn drop_locals(&self) {
+        if self.has_ext() {
+            self.drop_ext_locals();
+        }
+    }
+
+    fn drop_ext_locals(&self) {
         for round in 0..=LOCAL_ROUNDS {
-            if !self.has_ext() {
-                return;
-            }
             // SAFETY: the goroutine itself, in user context. Taken out first: a value's drop may use locals again.
             let Some(locals) = unsafe { self.ext() }.locals.take() else {
                 return;
@@ -595,7 +601,7 @@ impl G {
     #[inline]
     pub(crate) fn finish(&self) -> (Option<usize>, bool) {
         let cold = self.cold();
-        let before = cold.life.fetch_or(DONE, AcqRel);
+        let before = cold.life.fetch_add(DONE, AcqRel);
         (
             (before & WAITER != 0).then(|| cold.joiner.load(Relaxed)),
             before < REF,
@@ -637,12 +643,13 @@ impl G {
     }
 
     /// As `drop_leftovers`, of `ext` and the group.
+    #[inline]
     unsafe fn drop_ext(&self) {
         // SAFETY: passed on.
         unsafe { self.drop_group() };
-        let ext = self.cold().ext.swap(ptr::null_mut(), AcqRel);
-        if !ext.is_null() {
-            // SAFETY: made by `Box::into_raw`, and the swap gave it to us alone.
+        if self.has_ext() {
+            let ext = self.cold().ext.swap(ptr::null_mut(), AcqRel);
+            // SAFETY: made by `Box::into_raw`, and by I1 nobody else takes it.
             drop(unsafe { Box::from_raw(ext) });
         }
     }
@@ -652,7 +659,7 @@ impl G {
     #[inline]
     pub(crate) fn leave_cpu(&self) -> bool {
         self.state.set_dead();
-        self.cold().life.fetch_and(!ONCPU, AcqRel) < REF
+        self.cold().life.fetch_sub(ONCPU, AcqRel) < REF
     }
 
     /// Drops one handle, in user context. True: the caller must return the header to the slab (I2).
@@ -666,7 +673,8 @@ impl G {
                 // to let go. Clean first (I1), then see whether the M has left (I2).
                 // SAFETY: DONE is set and I1 names the last handle.
                 unsafe { self.drop_leftovers() };
-                return life.fetch_sub(REF, AcqRel) & ONCPU == 0;
+                // The M left before our look, so nobody else counts on the word.
+                return old & ONCPU == 0 || life.fetch_sub(REF, AcqRel) & ONCPU == 0;
             }
             // Not a plain subtraction: DONE may be set between the look and the step, and then the
             // cleaning would be nobody's.

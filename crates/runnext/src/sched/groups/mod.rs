@@ -393,10 +393,14 @@ fn inherited(shared: &Shared, parent: &G) -> Belongs {
 }
 
 /// The calling goroutine is at its end: nobody counts it any more. In user context.
+#[inline]
 pub(super) fn ended(g: &G) {
-    if g.group_ptr().load(Relaxed).is_null() && g.lent_ptr().load(Relaxed).is_null() {
-        return;
+    if !g.group_ptr().load(Relaxed).is_null() || !g.lent_ptr().load(Relaxed).is_null() {
+        leave(g);
     }
+}
+
+fn leave(g: &G) {
     give_back(g);
     stop::charge_own(g);
     // SAFETY: its own count.
