@@ -11,6 +11,7 @@
 //! | [`list`]   | intrusive FIFO of handles, the body of the global queue     | no; the caller locks      |
 //! | [`next`]   | what runs next on a P: the decision                         | no; pure                  |
 //! | [`park`]   | a goroutine's state word: park and wake                     | sleeper and waker         |
+//! | [`owner`]  | a thread's state word: who has its P                        | the thread and robbers    |
 //! | [`signal`] | between a future's poller and its wakers                    | sleeper and any wakers    |
 //! | [`steal`]  | the order in which a thief visits its victims               | read-only                 |
 //! | [`rng`]    | the dice behind every scheduling choice, seeded             | no; one per P             |
@@ -30,6 +31,8 @@ pub mod list;
 pub mod mutex_state;
 #[forbid(unsafe_code)]
 pub mod next;
+#[cfg_attr(not(loom), forbid(unsafe_code))] // its models write to a loom cell
+pub mod owner;
 pub mod park;
 #[forbid(unsafe_code)]
 pub mod rng;

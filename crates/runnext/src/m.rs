@@ -1,22 +1,9 @@
 //! M: an OS thread that runs goroutines.
 //!
-//! # The state word
-//! `word` says what the thread is doing and so who may take its P away. Its low three bits are the state,
-//! the rest a number that grows with each return to user code, so that an observer who looked at a word can
-//! later change exactly that word or nothing.
-//!
-//! | state  | meaning                                            | owns a P | who may leave it, to what               |
-//! |--------|----------------------------------------------------|----------|-----------------------------------------|
-//! | RT     | inside the runtime                                 | yes      | itself → USER, BLK, NOP                 |
-//! | USER   | runs goroutine code                                | yes      | itself → RT; a robber → ROBBED          |
-//! | BLK    | in a declared blocking section                     | yes      | itself → RT, USER; a robber → OUT       |
-//! | NOP    | inside the runtime: parked, idle, starting, ending | no       | itself, when it was handed a P → RT     |
-//! | ROBBED | runs goroutine code, or sits in the kernel         | no       | itself, at its next call or tick → RT   |
-//! | OUT    | in a declared blocking section                     | no       | itself, at its next call or its end → RT|
-//!
-//! Every runtime call begins with the CAS USER→RT and ends with a store of USER (`sched::call`). In RT the
-//! thread is neither robbed nor preempted, so it may hold the runtime's locks and use its P's queues.
-//! Robbing is the CAS by somebody else; the thread finds out at its next call.
+//! # Owning a P
+//! `owner` says what the thread is doing, which P it has, and who may take that away (`runnext_core::owner`). Every runtime call begins with the
+//! CAS USER→RT and ends with a store of USER (`sched::call`). In RT the thread is neither robbed nor preempted, so it may hold the runtime's
+//! locks and use its P's queues. Robbing is a CAS by somebody else; the thread finds out at its next call or tick.
 //!
 //! # Waiting for a P
 //! A thread without a P sleeps on `wake`. Whoever gives it one writes `handed`, sets `wake` and wakes it:
@@ -27,10 +14,11 @@
 //! never inlined, and again after each switch: the compiler would otherwise keep the old thread's address.
 
 use std::cell::Cell;
-use std::ptr;
+use std::ptr::{self, NonNull};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 
+use runnext_core::owner::{Home, Owner, Seen, State};
 use runnext_sys::clock::{self, ThreadCpu};
 use runnext_sys::futex;
 use runnext_sys::thread::{CpuSet, StatReader};
@@ -40,29 +28,17 @@ use crate::observe::set_coarse_ns;
 use crate::p::P;
 use crate::sched::Shared;
 
-pub(crate) const NOP: u64 = 0;
-pub(crate) const RT: u64 = 1;
-pub(crate) const USER: u64 = 2;
-pub(crate) const BLK: u64 = 3;
-pub(crate) const ROBBED: u64 = 4;
-pub(crate) const OUT: u64 = 5;
-pub(crate) const STATE: u64 = 7;
-/// Added to the word with each return to user code.
-const TURN: u64 = 8;
-
 #[repr(align(128))]
 pub(crate) struct M {
-    pub(crate) word: AtomicU64,
+    owner: Owner<P>,
     /// Somebody wants this thread to give way; looked at on the way out of each runtime call.
     pub(crate) asked: AtomicBool,
     /// Since when.
     pub(crate) asked_at: AtomicU64,
-    /// The P it owns, by the table above. Written by the thread itself in RT.
-    p: AtomicPtr<P>,
     /// The goroutine it runs, or that is parked together with it.
     g: AtomicPtr<G>,
-    /// Where runtime calls return to: USER, or BLK inside `blocking`.
-    pub(crate) home: Cell<u64>,
+    /// Where runtime calls return to: user code, or a section inside `blocking`.
+    pub(crate) home: Cell<Home>,
     /// How often `lock_os_thread` guards are alive.
     pub(crate) locks: Cell<u32>,
     pub(crate) spinning: Cell<bool>,
@@ -154,12 +130,11 @@ pub(crate) fn current_g() -> Option<&'static G> {
 impl M {
     pub(crate) fn new(id: u32, shared: *const Shared) -> M {
         M {
-            word: AtomicU64::new(NOP),
+            owner: Owner::new(),
             asked: AtomicBool::new(false),
             asked_at: AtomicU64::new(0),
-            p: AtomicPtr::new(ptr::null_mut()),
             g: AtomicPtr::new(ptr::null_mut()),
-            home: Cell::new(USER),
+            home: Cell::new(Home::User),
             locks: Cell::new(0),
             spinning: Cell::new(false),
             timer_slice: Cell::new(0),
@@ -209,109 +184,82 @@ impl M {
     }
 
     #[inline]
-    pub(crate) fn state(&self) -> u64 {
-        self.word.load(Relaxed) & STATE
+    pub(crate) fn state(&self) -> State {
+        self.owner.state()
+    }
+
+    /// Its word at this moment, for who may [`rob`](Self::rob) it later.
+    #[inline]
+    pub(crate) fn look(&self) -> Seen {
+        self.owner.look()
     }
 
     /// Enters RT. False: the P was taken away (or the state is not one that calls).
     #[inline]
     pub(crate) fn try_enter(&self) -> bool {
-        loop {
-            let word = self.word.load(Relaxed);
-            // USER or BLK.
-            if word & STATE & !1 != USER {
-                return false;
-            }
-            let rt = word & !STATE | RT;
-            if self
-                .word
-                .compare_exchange(word, rt, Acquire, Relaxed)
-                .is_ok()
-            {
-                return true;
-            }
-            // Robbed; or preempted between the two lines and back again, on another turn.
-        }
+        self.owner.try_enter()
     }
 
     /// Takes the P away from the thread, if its word is still `seen`, a USER or BLK one. The P is the caller's then.
-    ///
-    /// Which P that is, is read before the CAS: it stays the same as long as the word does. After the CAS the thread may
-    /// notice, get another P and store that.
-    pub(crate) fn rob(&self, seen: u64) -> Option<&'static P> {
-        let to = if seen & STATE == USER { ROBBED } else { OUT };
-        let p = self.p.load(Relaxed);
-        self.word
-            .compare_exchange(seen, seen & !STATE | to, AcqRel, Relaxed)
-            .ok()?;
-        // SAFETY: it owned one in that state, this one. Ps live as long as the runtime.
-        Some(unsafe { &*p })
+    pub(crate) fn rob(&self, seen: Seen) -> Option<&'static P> {
+        // SAFETY: Ps live as long as the runtime.
+        self.owner.rob(seen).map(|p| unsafe { p.as_ref() })
     }
 
     /// Leaves RT for user code.
     #[inline]
     pub(crate) fn leave(&self) {
-        let word = self.word.load(Relaxed);
-        debug_assert_eq!(word & STATE, RT);
-        self.word
-            .store((word + TURN) & !STATE | self.home.get(), Release);
+        self.owner.leave(self.home.get());
     }
 
     /// Closes a declared blocking section. False: the P was taken away meanwhile.
     #[inline]
     pub(crate) fn leave_blocking(&self) -> bool {
-        let word = self.word.load(Relaxed);
-        let user = (word + TURN) & !STATE | USER;
-        // In BLK nobody but a robber changes the word.
-        word & STATE == BLK
-            && self
-                .word
-                .compare_exchange(word, user, AcqRel, Relaxed)
-                .is_ok()
+        self.owner.leave_blocking()
     }
 
     /// A thread without a P begins to wait for one: ROBBED or OUT → NOP. False: it is in another state by now, or the runtime
     /// has stopped.
     pub(crate) fn stop_robbed(&self) -> bool {
-        let word = self.word.load(Relaxed);
-        let stopped = word & STATE >= ROBBED
-            && !self.shared().stopped.load(Relaxed)
-            && self
-                .word
-                .compare_exchange(word, word & !STATE | NOP, Relaxed, Relaxed)
-                .is_ok();
-        if stopped && word & STATE == ROBBED {
+        if self.shared().stopped.load(Relaxed) {
+            return false;
+        }
+        let stopped = self.owner.stop_robbed();
+        if stopped == Some(State::Robbed) {
             self.shared().observe.back();
         }
-        stopped
+        stopped.is_some()
     }
 
     /// The runtime has stopped: the thread runs user code, as nobody's, to its next call.
     pub(crate) fn set_robbed(&self) {
-        self.word
-            .store(self.word.load(Relaxed) & !STATE | ROBBED, Release);
+        self.owner.set_robbed();
     }
 
-    /// The thread takes possession of a P it was given, or gives its own up (null).
+    /// The thread takes possession of a P it was given.
     #[inline]
-    pub(crate) fn set_p(&self, p: *const P) {
-        self.p.store(p.cast_mut(), Relaxed);
-        let word = self.word.load(Relaxed);
-        let state = if p.is_null() { NOP } else { RT };
-        self.word.store(word & !STATE | state, Release);
+    pub(crate) fn take(&self, p: &P) {
+        self.owner.take(NonNull::from(p));
+    }
+
+    /// The thread gives up the P it owns. The caller, who had it from [`p`](Self::p), sees to what becomes of it.
+    #[inline]
+    pub(crate) fn give_up(&self) {
+        self.owner.give_up();
     }
 
     /// The P this thread owns. In RT only.
     #[inline]
     pub(crate) fn p(&self) -> &P {
-        debug_assert_eq!(self.state(), RT);
+        debug_assert_eq!(self.state(), State::Rt);
         // SAFETY: in RT the thread owns its P, and Ps live as long as the runtime.
-        unsafe { &*self.p.load(Relaxed) }
+        unsafe { &*self.owner.p() }
     }
 
+    /// The P it owns, or had when it was robbed; null if it gave it up.
     #[inline]
     pub(crate) fn p_ptr(&self) -> *const P {
-        self.p.load(Relaxed)
+        self.owner.p()
     }
 
     pub(crate) fn gauge(&self) -> Option<&Gauge> {

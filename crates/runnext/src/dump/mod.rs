@@ -49,6 +49,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 use std::time::Duration;
 
+use runnext_core::owner::State;
 use runnext_core::park;
 use runnext_sys::{clock, inspect};
 
@@ -243,7 +244,7 @@ pub(crate) fn write_some(shared: &Shared, most: usize) -> usize {
 /// What an M was seen doing.
 struct Seen {
     g: *const G,
-    state: u64,
+    state: State,
     in_handler: bool,
     tid: i32,
 }
@@ -317,7 +318,7 @@ fn describe(
         (park::WAITING, _) => peek.reason.text(),
         (park::RUNNABLE, Some(m)) if m.in_handler => "preempted",
         (park::RUNNABLE, _) => "runnable",
-        (_, Some(m)) if matches!(m.state, m::BLK | m::OUT | m::ROBBED) => "syscall",
+        (_, Some(m)) if matches!(m.state, State::Blk | State::Out | State::Robbed) => "syscall",
         _ => "running",
     };
     let waiting = waits.then(|| Duration::from_nanos(now.saturating_sub(peek.since)));

@@ -7,6 +7,8 @@
 
 use std::ptr;
 
+use runnext_core::owner::Home;
+
 use super::call::Call;
 use super::groups;
 use super::timers::NEVER;
@@ -38,7 +40,7 @@ where
     F: FnOnce() -> T,
 {
     let Some(m) = m::current() else { return f() };
-    if m.home.get() == m::BLK {
+    if m.home.get() == Home::Blk {
         return f(); // nested: the section is open already
     }
     let section = Section { since: open(m) };
@@ -58,7 +60,7 @@ impl Drop for Section {
     fn drop(&mut self) {
         // `f` may have parked and come back on another thread.
         let Some(m) = m::current() else { return };
-        m.home.set(m::USER);
+        m.home.set(Home::User);
         let observe = &m.shared().observe;
         observe.section_closed(m.id);
         let kept = m.leave_blocking();
@@ -78,7 +80,7 @@ impl Drop for Section {
 #[inline]
 fn open(m: &'static M) -> u64 {
     let call = Call::brief();
-    m.home.set(m::BLK);
+    m.home.set(Home::Blk);
     bump(&m.p().stats.sections);
     m.p()
         .eye

@@ -21,6 +21,7 @@ use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering::*};
 
+use runnext_core::owner::{Home, State};
 use runnext_core::park::Parked;
 
 use super::Shared;
@@ -139,7 +140,7 @@ impl Call {
     #[inline(always)]
     fn switch(&mut self, m: &M, g: &G, what: Switch) {
         // A blocking section belongs to the goroutine and goes with it.
-        let home = m.home.replace(m::USER);
+        let home = m.home.replace(Home::User);
         // SAFETY: on g's own stack: it is current here and has one.
         let on = unsafe { g.suspend(what) };
         // SAFETY: the worker that resumed it says which M it is (R2), and waits for it on that M's thread.
@@ -342,7 +343,7 @@ pub(super) fn enter_slow(m: &'static M) -> bool {
         if m.try_enter() {
             return true; // the handler was here before us, and got a P
         }
-        if matches!(m.state(), m::RT | m::NOP) {
+        if matches!(m.state(), State::Rt | State::Nop) {
             fatal(format_args!(
                 "user code called the runtime from inside the runtime"
             ));
@@ -377,7 +378,7 @@ pub(super) fn take_p(m: &M, p: *const P) {
     let to = unsafe { &*p };
     debug_assert!(!to.idle.load(Relaxed), "nobody gave P {} away", to.id);
     to.m.store(ptr::from_ref(m).cast_mut(), Relaxed);
-    m.set_p(p);
+    m.take(to);
 }
 
 /// Parks the thread together with its goroutine.
@@ -390,7 +391,7 @@ fn park_wired(m: &'static M, g: &G) {
         unwire(m, g);
         return p.eye.dispatched(p, g);
     }
-    m.set_p(ptr::null());
+    m.give_up();
     m.shared().hand_off(p);
     if !resume_wired(m, g) {
         freeze();
@@ -405,7 +406,7 @@ fn yield_wired(m: &'static M, g: &G) {
     g.wire(m);
     g.state.set_runnable();
     m.shared().put_tail(p, g);
-    m.set_p(ptr::null());
+    m.give_up();
     m.shared().hand_off(p);
     if !resume_wired(m, g) {
         freeze();
@@ -448,7 +449,7 @@ pub(crate) fn give_way(m: &'static M) {
     let since = m.asked_at.load(Relaxed);
     forget_ask(m);
     // A future cannot leave in the middle of a poll without its thread: it ends soon, or the slice's timer stops it.
-    if m.g().is_none_or(G::is_stackless) || m.home.get() != m::USER {
+    if m.g().is_none_or(G::is_stackless) || m.home.get() != Home::User {
         return;
     }
     let mut call = Call::enter();

@@ -45,13 +45,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*, fence};
 use std::thread::{self, JoinHandle};
 
+use runnext_core::owner::{Seen, State};
 use runnext_sys::{clock, futex};
 
 use super::groups::Watched;
 use super::netpoll::Hub;
 use super::{MAX_PROCS, Shared, deadlock, preempt, threads, worker};
 use crate::lock::Lock;
-use crate::m::{self, Gauge, M};
+use crate::m::{Gauge, M};
 use crate::p::P;
 use events::Watch;
 
@@ -242,7 +243,7 @@ struct Suspicion {
 struct Look {
     /// Whose word it is: threads that take turns on a P often reach the same number.
     m: u32,
-    word: u64,
+    word: Seen,
     tick: u32,
     slice: u32,
     /// When it first saw that slice.
@@ -255,7 +256,7 @@ struct Look {
 impl Look {
     const NONE: Look = Look {
         m: u32::MAX,
-        word: 0,
+        word: Seen::NEW,
         tick: 0,
         slice: 0,
         since: 0,
@@ -432,14 +433,14 @@ impl Keeper {
                 continue;
             };
             in_use = true;
-            let word = m.word.load(Acquire);
-            let may = match word & m::STATE {
-                m::BLK => true,
-                m::USER => shared.config.preemption || self.asleep(m),
+            let word = m.look();
+            let may = match word.state() {
+                State::Blk => true,
+                State::User => shared.config.preemption || self.asleep(m),
                 _ => false,
             };
             if may && let Some(taken) = m.rob(word) {
-                shared.observe.collected(word & m::STATE == m::USER);
+                shared.observe.collected(word.state() == State::User);
                 worker::put_aside(&shared, taken);
             }
         }
@@ -483,7 +484,7 @@ impl Keeper {
         let Some(m) = (unsafe { p.m.load(Acquire).as_ref() }) else {
             return STEADY_NS;
         };
-        let word = m.word.load(Acquire);
+        let word = m.look();
         let last = self.looks[p.id];
         let slice = p.slice.load(Relaxed);
         let mut look = Look {
@@ -501,10 +502,10 @@ impl Keeper {
         }
         let same = last.m == m.id && last.word == word;
         let mut pace = STEADY_NS;
-        match word & m::STATE {
-            m::BLK if same => self.take(m, word),
-            m::BLK => pace = FAST_NS,
-            m::USER => {
+        match word.state() {
+            State::Blk if same => self.take(m, word),
+            State::Blk => pace = FAST_NS,
+            State::User => {
                 look.cpu = m.gauge().and_then(Gauge::cpu_ns).unwrap_or(0);
                 if same && self.sleeps(m, &look, &last) {
                     self.take(m, word);
@@ -542,9 +543,9 @@ impl Keeper {
         m.gauge()?.state()
     }
 
-    fn take(&self, m: &M, word: u64) {
+    fn take(&self, m: &M, word: Seen) {
         if let Some(p) = m.rob(word) {
-            let undeclared = word & m::STATE == m::USER;
+            let undeclared = word.state() == State::User;
             self.shared.observe.robbed(undeclared, p, m.g());
             self.shared.hand_off(p);
         }

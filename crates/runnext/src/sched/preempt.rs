@@ -35,6 +35,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::Ordering::*;
 
 use runnext_core::next::{self, Pick};
+use runnext_core::owner::{Home, State};
 use runnext_sys::signal::{self, CpuTimer, Previous};
 use runnext_sys::{errno, thread};
 
@@ -128,8 +129,8 @@ unsafe extern "C" fn on_signal(signo: i32, info: *mut signal::siginfo_t, context
 fn slice_over(m: &'static M) {
     m.shared().monitor.note_work();
     match m.state() {
-        m::USER | m::RT => {}
-        m::ROBBED => return get_in_line(m),
+        State::User | State::Rt => {}
+        State::Robbed => return get_in_line(m),
         _ => return,
     }
     // SAFETY: Ps live as long as the runtime; in USER another may have it by now, and then the numbers differ.
@@ -168,7 +169,7 @@ fn get_in_line(m: &'static M) {
 /// Gives way, now if possible.
 fn stop_here(m: &'static M, why: Why) {
     let shared = m.shared();
-    if m.state() == m::RT {
+    if m.state() == State::Rt {
         return ask(m);
     }
     let since = if forget_ask(m) {
@@ -178,7 +179,7 @@ fn stop_here(m: &'static M, why: Why) {
     };
     if shared.stopped.load(Relaxed)
         || !waits(shared, m)
-        || m.home.get() != m::USER
+        || m.home.get() != Home::User
         || !m.try_enter()
     {
         return;
@@ -246,7 +247,7 @@ fn hand_over(shared: &Shared, m: &M, g: &G, p: &P, why: Why) -> bool {
     p.eye.stopped(Kind::Preempt, why as u32, g);
     g.wire(m);
     g.state.set_runnable();
-    m.set_p(std::ptr::null());
+    m.give_up();
     shared.stranded.fetch_add(1, Relaxed);
     // SAFETY: runnable, and in no queue.
     unsafe { shared.push_global(g.ptr()) };
@@ -291,7 +292,7 @@ pub(super) fn request(m: &M) -> bool {
         return false;
     };
     ask(m);
-    if m.state() != m::USER {
+    if m.state() != State::User {
         return true;
     }
     // The note alone is not enough here, even an old one: the thread may have looked for it just before it was left.

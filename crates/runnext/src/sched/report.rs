@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use runnext_core::owner::State;
 use runnext_core::park;
 use runnext_sys::signal::raw_write;
 use runnext_sys::{clock, futex};
@@ -28,7 +29,7 @@ use runnext_sys::{clock, futex};
 use super::call::Call;
 use super::{Census, Shared};
 use crate::g::Peek;
-use crate::m::{self, M};
+use crate::m::M;
 
 /// How often stalls are looked for: this part of the threshold.
 const LOOKS_PER_STALL: u32 = 4;
@@ -94,7 +95,7 @@ pub(crate) fn start(shared: &Arc<Shared>, reports: Reports) -> io::Result<()> {
 /// What was seen of an M.
 #[derive(Clone, Copy, Default)]
 struct Look {
-    word: u64,
+    turn: u64,
     since: u64,
     /// Report it when it has lasted this long.
     next: u64,
@@ -113,7 +114,7 @@ struct MLine {
     id: u32,
     p: Option<usize>,
     g: Option<u64>,
-    state: u64,
+    state: State,
     locked: bool,
 }
 
@@ -194,7 +195,7 @@ impl Work {
             let m = ms.iter().find(|m| m.p == Some(p.id));
             let status = match m {
                 _ if p.idle.load(Relaxed) => 0,
-                Some(m) if m.state == m::BLK => 2,
+                Some(m) if m.state == State::Blk => 2,
                 _ => 1,
             };
             let _ = writeln!(
@@ -216,7 +217,7 @@ impl Work {
                 or_nil(m.p.map(|p| p as u64)),
                 or_nil(m.g),
                 m.p.is_some() && m.g.is_none(),
-                m.state == m::NOP,
+                m.state == State::Nop,
                 or_nil(m.g.filter(|_| m.locked)),
             );
         }
@@ -233,7 +234,7 @@ impl Work {
         self.look(|m| {
             if seen.len() < seen.capacity() {
                 let g = m.g();
-                let has_p = matches!(m.state(), m::RT | m::USER | m::BLK);
+                let has_p = m.state().has_p();
                 // SAFETY: Ps live as long as the runtime.
                 let p = unsafe { m.p_ptr().as_ref() }.filter(|_| has_p);
                 seen.push(MLine {
@@ -260,8 +261,8 @@ impl Work {
         let most = self.reports.stalls.as_nanos() as u64;
         let mut looks = std::mem::take(&mut self.looks);
         looks.reserve(self.shared.threads.count() + 64);
-        let mut stalled: Vec<(Peek, u64, u64, Option<u8>)> = Vec::with_capacity(16);
-        let mut due: Vec<(*const crate::g::G, u64, u64, Option<u8>)> = Vec::with_capacity(16);
+        let mut stalled: Vec<(Peek, u64, State, Option<u8>)> = Vec::with_capacity(16);
+        let mut due: Vec<(*const crate::g::G, u64, State, Option<u8>)> = Vec::with_capacity(16);
         self.look(|m| {
             let id = m.id as usize;
             if id >= looks.len() {
@@ -271,13 +272,13 @@ impl Work {
                 looks.resize(id + 1, Look::default());
             }
             let look = &mut looks[id];
-            let word = m.word.load(Relaxed);
-            let outside = matches!(word & m::STATE, m::USER | m::BLK | m::ROBBED | m::OUT);
+            let word = m.look();
+            let outside = !matches!(word.state(), State::Rt | State::Nop);
             // The state may change while it stalls, when it loses its P; the turn does not.
-            let turn = word & !m::STATE;
-            if !outside || m.g().is_none() || look.word != turn {
+            let turn = word.turn();
+            if !outside || m.g().is_none() || look.turn != turn {
                 *look = Look {
-                    word: turn,
+                    turn,
                     since: now,
                     next: most,
                 };
@@ -289,7 +290,7 @@ impl Work {
             {
                 look.next = (now - look.since) * 2;
                 let kernel = m.gauge().and_then(|gauge| gauge.state());
-                due.push((g, now - look.since, word & m::STATE, kernel));
+                due.push((g, now - look.since, word.state(), kernel));
             }
         });
         self.looks = looks;
@@ -311,13 +312,13 @@ impl Work {
     }
 }
 
-fn stall_line(text: &mut String, peek: &Peek, lasted: u64, state: u64, kernel: Option<u8>) {
+fn stall_line(text: &mut String, peek: &Peek, lasted: u64, state: State, kernel: Option<u8>) {
     let _ = write!(text, "runnext: goroutine {}", peek.id);
     if let Some(name) = &peek.name {
         let _ = write!(text, " '{name}'");
     }
     let what = match (state, kernel) {
-        (m::BLK | m::OUT, _) => "is in a blocking section",
+        (State::Blk | State::Out, _) => "is in a blocking section",
         (_, Some(b'R')) => "computes without giving way",
         _ => "blocks its thread in undeclared code",
     };

@@ -396,7 +396,7 @@ pub(super) fn bury(shared: &Shared, p: &P, g: &G) {
 pub(super) fn is_thread_clean(m: &M) -> bool {
     if m.locks.get() > 0 {
         let p = m.p();
-        m.set_p(ptr::null());
+        m.give_up();
         m.shared().hand_off(p);
         return false;
     }

@@ -23,13 +23,14 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering:
 use std::thread::{self, JoinHandle};
 use std::{io, ptr};
 
+use runnext_core::owner::State;
 use runnext_core::park;
 use runnext_sys::{clock, futex, signal};
 
 use super::call::{Call, forget_ask};
 use super::{Shared, preempt, worker};
 use crate::dump;
-use crate::m::{self, M};
+use crate::m::M;
 
 /// Between rounds of housekeeping while there is something to return.
 const HOUSEKEEPING_NS: u64 = 100_000_000;
@@ -127,7 +128,7 @@ impl Threads {
             // SAFETY: no M is freed during a look.
             unsafe { slot.load(Acquire).as_ref() }
         });
-        ms.all(|m| m.state() == m::NOP && m.g().is_none_or(|g| g.state.get() == park::WAITING))
+        ms.all(|m| m.state() == State::Nop && m.g().is_none_or(|g| g.state.get() == park::WAITING))
     }
 
     /// Shows every M. While it looks no M may be freed (`Observe::while_looking`).
@@ -374,8 +375,8 @@ impl Maker {
                 // SAFETY: not reaped, so alive.
                 let m = unsafe { &*self.shared.threads.ms[t.id as usize].load(Acquire) };
                 // In this order: who is seen to have no P has said before whether it sleeps in the handler.
-                let word = m.word.load(Acquire);
-                waits |= m.g().is_none() || word & m::STATE == m::RT;
+                let seen = m.look();
+                waits |= m.g().is_none() || seen.state() == State::Rt;
                 if m.in_handler.load(Relaxed) {
                     m.hand(ptr::null()); // it may hold a lock of the allocator: let it go on
                 }

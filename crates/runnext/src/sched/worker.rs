@@ -59,7 +59,7 @@ fn find_runnable(m: &'static M) -> Option<&'static G> {
         if shared.stopped.load(Relaxed) {
             future::drop_local(m);
             let p = m.p();
-            m.set_p(ptr::null());
+            m.give_up();
             shared.idle_p(p);
             return None;
         }
@@ -297,7 +297,7 @@ fn give_up_p(m: &'static M, p: &P) -> bool {
             return true;
         }
         p.eye.idle();
-        m.set_p(ptr::null());
+        m.give_up();
         shared.idle_p_locked(&mut idle, p);
     }
     if m.spinning.get() {
@@ -348,7 +348,7 @@ fn retire(m: &M, p: &P) {
     if m.spinning.replace(false) {
         shared.spinning.fetch_sub(1, SeqCst);
     }
-    m.set_p(ptr::null());
+    m.give_up();
     put_aside(shared, p);
 }
 
@@ -377,7 +377,7 @@ fn execute(m: &'static M, g: &'static G) -> bool {
         m.p().eye.take_mark(&shared.observe, g);
         if let Some(owner) = g.wired_to() {
             let p = m.p();
-            m.set_p(ptr::null());
+            m.give_up();
             // Idle first: the thread it wakes may push it off its CPU at once, for as long as that one computes.
             return sleep_after(m, || owner.hand_here(p));
         }

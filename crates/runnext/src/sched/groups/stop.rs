@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering::*;
 use runnext_core::group::GroupId;
 use runnext_core::group::preempt::MIN_RUN;
 use runnext_core::list::List;
+use runnext_core::owner::{Seen, State};
 use runnext_sys::clock;
 
 use super::local::NO_LANE;
@@ -37,7 +38,7 @@ const LEAST_STOLEN: u64 = 100_000;
 pub(in crate::sched) struct Watched {
     m: u32,
     /// The thread's word when it was left a note, and when that was; 0: it was not.
-    word: u64,
+    word: Seen,
     asked: u64,
     cpu: u64,
     at: u64,
@@ -46,7 +47,7 @@ pub(in crate::sched) struct Watched {
 impl Watched {
     pub(in crate::sched) const NEVER: Watched = Watched {
         m: u32::MAX,
-        word: 0,
+        word: Seen::NEW,
         asked: 0,
         cpu: 0,
         at: 0,
@@ -121,13 +122,13 @@ impl Shared {
 
     /// Leaves a note; a thread that computes, or does not read it, gets a signal.
     fn insist(&self, m: &M, seen: &mut Watched, now: u64, computes: bool) {
-        let word = m.word.load(Acquire);
+        let word = m.look();
         let first = seen.asked == 0 || seen.word != word;
         if first {
             (seen.asked, seen.word) = (now, word);
             preempt::leave_note(m);
         }
-        if word & m::STATE == m::USER
+        if word.state() == State::User
             && self.config.preemption
             && (computes || now >= seen.asked + PATIENCE)
             && m.gauge().and_then(Gauge::state) == Some(b'R')
@@ -224,7 +225,7 @@ impl Shared {
             }
             Next::Plain | Next::Search => {
                 p.eye.stopped(Kind::Preempt, why as u32, g);
-                m.set_p(ptr::null());
+                m.give_up();
                 self.hand_off(p);
             }
         }
@@ -238,7 +239,7 @@ impl Shared {
     /// Gives the P to the thread that runs `next`. What else there is to do is done before: the kernel may run that thread in place of
     /// this one at once, and this one when that has computed for a while.
     fn give_p(&self, m: &M, p: &P, next: &G) {
-        m.set_p(ptr::null());
+        m.give_up();
         self.watch_timers(p, next);
         if let Some(owner) = next.wired_to() {
             self.wake_one();
