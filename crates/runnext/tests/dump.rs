@@ -3,10 +3,14 @@
 mod common;
 
 use std::collections::HashSet;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
-use common::{child, runtime, until};
+use common::{child, runtime, shows, until};
 use runnext::sync::{Condvar, Mutex, WaitGroup};
 use runnext::{blocking, chan, dump, go, goroutine, time};
 
@@ -178,19 +182,18 @@ fn a_dump_beside_goroutines_that_move_shows_only_such_as_were() {
 #[test]
 fn sigquit_shows_all_goroutines_and_ends_the_process() {
     child(&[], || {
-        runtime(2).run(|| {
-            let (_tx, rx) = chan::bounded::<()>(0);
-            let _waiter = goroutine::Builder::new()
-                .name("left behind")
-                .spawn(move || rx.recv())
-                .unwrap();
-            std::thread::spawn(|| {
-                std::thread::sleep(Duration::from_millis(200));
-                // SAFETY: no preconditions.
-                unsafe { libc::kill(libc::getpid(), libc::SIGQUIT) };
-            });
-            time::sleep(Duration::from_secs(60));
+        let rt = runtime(2);
+        let (_tx, rx) = chan::bounded::<()>(0);
+        let named = goroutine::Builder::new().name("left behind");
+        let waiter = rt.run(|| named.spawn(move || rx.recv()).unwrap());
+        let sleeper = rt.go(|| time::sleep(Duration::from_secs(3600)));
+        until(|| {
+            let text = rt.dump();
+            shows(&text, &waiter, "chan receive") && shows(&text, &sleeper, "sleep")
         });
+        // SAFETY: no preconditions.
+        unsafe { libc::kill(libc::getpid(), libc::SIGQUIT) };
+        sleeper.join().unwrap();
     })
     .died_by(libc::SIGQUIT)
     .said(&["[chan receive]: 'left behind'", "[sleep]:", "spawned at"]);
@@ -209,10 +212,41 @@ fn sigquit_can_be_left_alone() {
     assert!(!ended.stderr.contains("goroutine"), "{ended:?}");
 }
 
+/// What this process writes to stderr from now on, by lines, which then go where they went before.
+fn stderr_lines() -> Receiver<String> {
+    let (reader, writer) = std::io::pipe().unwrap();
+    // SAFETY: descriptors that are open, and the copy is ours alone.
+    let mut before = unsafe {
+        let before = File::from_raw_fd(libc::dup(2));
+        assert_eq!(libc::dup2(writer.as_raw_fd(), 2), 2);
+        before
+    };
+    let (tx, rx) = mpsc::channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(reader).lines().map_while(Result::ok) {
+            writeln!(before, "{line}").unwrap();
+            let _ = tx.send(line);
+        }
+    });
+    rx
+}
+
+/// Waits until lines have said all of this, in any order.
+fn until_said(lines: &Receiver<String>, parts: &[&str]) {
+    let mut left: HashSet<_> = parts.iter().collect();
+    while !left.is_empty() {
+        let line = lines.recv().unwrap();
+        left.retain(|part| !line.contains(**part));
+    }
+}
+
 #[test]
 fn schedtrace_is_in_go_s_form() {
     let ended = child(&[("RUNNEXT_DEBUG", "schedtrace=20")], || {
-        runtime(2).run(|| time::sleep(Duration::from_millis(150)));
+        let lines = stderr_lines();
+        let _rt = runtime(2);
+        let traces = lines.iter().filter(|l| l.starts_with("SCHED "));
+        assert_eq!(traces.take(3).count(), 3);
     })
     .passed();
     let lines: Vec<_> = ended
@@ -239,43 +273,51 @@ fn schedtrace_is_in_go_s_form() {
 #[test]
 fn scheddetail_has_every_p_m_and_g() {
     child(&[("RUNNEXT_DEBUG", "schedtrace=20,scheddetail=1")], || {
-        runtime(2).run(|| {
-            let (_tx, rx) = chan::bounded::<()>(0);
-            let _waiter = go(move || rx.recv());
-            time::sleep(Duration::from_millis(150));
-        });
+        let lines = stderr_lines();
+        let rt = runtime(2);
+        let (_tx, rx) = chan::bounded::<()>(0);
+        rt.go(move || rx.recv());
+        rt.go(|| time::sleep(Duration::from_secs(3600)));
+        until_said(
+            &lines,
+            &[
+                " gcwaiting=false nmidlelocked=0 stopwait=0 sysmonwait=",
+                "  P0: status=",
+                " schedtick=",
+                " timerslen=",
+                "  M0: p=",
+                " mallocing=0 throwing=0 preemptoff= locks=0 dying=0 spinning=",
+                "status=4(chan receive) m=nil lockedm=nil",
+                "status=4(sleep) m=nil lockedm=nil",
+            ],
+        );
     })
-    .passed()
-    .said(&[
-        " gcwaiting=false nmidlelocked=0 stopwait=0 sysmonwait=",
-        "  P0: status=",
-        " schedtick=",
-        " timerslen=",
-        "  M0: p=",
-        " mallocing=0 throwing=0 preemptoff= locks=0 dying=0 spinning=",
-        "status=4(chan receive) m=nil lockedm=nil",
-        "status=4(sleep) m=nil lockedm=nil",
-    ]);
+    .passed();
 }
 
 #[test]
 fn stalls_are_named_with_their_origin() {
     child(&[("RUNNEXT_DEBUG", "stalls=40")], || {
-        runtime(2).run(|| {
-            let stuck = goroutine::Builder::new()
-                .name("the culprit")
-                .spawn(|| std::thread::sleep(Duration::from_millis(400)))
-                .unwrap();
-            blocking(|| std::thread::sleep(Duration::from_millis(400)));
-            stuck.join().unwrap();
-        });
+        let lines = stderr_lines();
+        let rt = runtime(2);
+        let (release, held) = mpsc::channel::<()>();
+        let culprit = goroutine::Builder::new().name("the culprit");
+        let stuck = rt.run(|| culprit.spawn(move || held.recv().unwrap_err()).unwrap());
+        let (leave, section) = mpsc::channel::<()>();
+        let declared = rt.go(move || blocking(|| section.recv().unwrap_err()));
+        until_said(
+            &lines,
+            &[
+                "'the culprit' blocks its thread in undeclared code since ",
+                "is in a blocking section since ",
+                "dump.rs:",
+            ],
+        );
+        drop((release, leave));
+        stuck.join().unwrap();
+        declared.join().unwrap();
     })
-    .passed()
-    .said(&[
-        "'the culprit' blocks its thread in undeclared code since ",
-        "is in a blocking section since ",
-        "dump.rs:",
-    ]);
+    .passed();
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::*};
 use std::time::Duration;
 
-use common::{child, holdings, runtime, until};
+use common::{child, holdings, holdings_after, runtime, until};
 use runnext::net::{TcpListener, TcpStream, UdpSocket, UnixListener, UnixStream};
 use runnext::{go, yield_now};
 
@@ -296,7 +296,7 @@ fn errors_leak_nothing() {
             assert_eq!(failed.load(SeqCst), 100);
             until(|| runnext::num_goroutines() == 1);
         });
-        let end = holdings();
+        let end = holdings_after(&start);
         assert_eq!((start.threads, start.fds), (end.threads, end.fds));
     })
     .passed();

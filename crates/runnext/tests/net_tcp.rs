@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::*};
 use std::time::Duration;
 
-use common::{runtime, until};
+use common::{runtime, until, until_polled_by};
 use runnext::net::{TcpListener, TcpStream};
 use runnext::{chan, go};
 
@@ -169,7 +169,7 @@ fn shutdown_unblocks_readers_and_writers() {
             }
         })
     };
-    runnext::time::sleep(Duration::from_millis(5));
+    until_polled_by(5);
     here.shutdown(Shutdown::Both).unwrap();
     for reader in readers {
         assert_eq!(reader.join().unwrap(), 0);

@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use common::{child, holdings, runtime, until};
+use common::{assert_rests, child, holdings, holdings_after, runtime, until, until_polled_by};
 use runnext::net::{TcpListener, TcpStream, UnixStream};
-use runnext::{chan, go, yield_now};
+use runnext::{chan, go};
 
 fn pair() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -99,14 +99,15 @@ fn beside_a_thread_that_sleeps() {
     rt.go(move || echo(there));
     let sleeping = Arc::new(AtomicBool::new(false));
     let begun = Arc::clone(&sleeping);
+    let (wake, woken) = std::sync::mpsc::channel::<()>();
     let sleeper = rt.go(move || {
         begun.store(true, SeqCst);
-        std::thread::sleep(Duration::from_millis(300));
+        woken.recv().unwrap_err()
     });
     until(|| sleeping.load(SeqCst));
     let asker = std::thread::spawn(move || ask(&mut { here }, 20));
     asker.join().unwrap();
-    assert!(!sleeper.is_finished(), "it was served meanwhile");
+    drop(wake);
     sleeper.join().unwrap();
 }
 
@@ -141,7 +142,7 @@ fn moved_between_runtimes() {
             there.read_exact(&mut [0; 2]).unwrap();
             there
         });
-        yield_now();
+        until_polled_by(1);
         here.write_all(b"12").unwrap();
         (here, reader.join().unwrap())
     });
@@ -152,7 +153,7 @@ fn moved_between_runtimes() {
             there.read_exact(&mut [0; 2]).unwrap();
             there
         });
-        yield_now();
+        until_polled_by(1);
         here.write_all(b"34").unwrap();
         (here, reader.join().unwrap())
     });
@@ -163,7 +164,7 @@ fn moved_between_runtimes() {
             there.read_exact(&mut [0; 2]).unwrap();
             there
         });
-        yield_now();
+        until_polled_by(1);
         here.write_all(b"56").unwrap();
         (here, reader.join().unwrap())
     });
@@ -216,7 +217,7 @@ fn shut_down_while_goroutines_wait() {
     }
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     rt.go(move || listener.accept());
-    std::thread::sleep(Duration::from_millis(20));
+    until(|| rt.stats().num_netpoll_waiters == 4);
     let end = rt.shutdown(Duration::from_millis(10));
     assert_eq!((end.finished, end.abandoned), (0, 4));
     (&here).write_all(b"x").unwrap();
@@ -234,34 +235,16 @@ fn waiting_costs_nothing() {
                 let here = Arc::clone(&here);
                 go(move || (&*here).read(&mut [0; 8]));
             }
-            runnext::time::sleep(Duration::from_millis(200));
-            let before = cpu();
-            runnext::time::sleep(Duration::from_millis(1000));
-            let used = cpu() - before;
-            assert!(
-                used < Duration::from_millis(20),
-                "{used:?} of CPU in a second of waiting"
-            );
+            until_polled_by(4);
+            assert_rests(runnext::time::sleep);
         });
     })
     .passed();
 }
 
-fn cpu() -> Duration {
-    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: a valid place, which the call fills in.
-    let usage = unsafe {
-        libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr());
-        usage.assume_init()
-    };
-    let time = |t: libc::timeval| Duration::from_micros((t.tv_sec * 1_000_000 + t.tv_usec) as u64);
-    time(usage.ru_utime) + time(usage.ru_stime)
-}
-
 /// Go's TestNetpollWaiters: who waits is counted, and nobody is left in the count.
 #[runnext::test(procs = 2)]
 fn waiters_are_counted() {
-    let waiters = || runnext::stats::read().num_netpoll_waiters;
     let (here, there) = pair();
     let there = Arc::new(there);
     let readers: Vec<_> = (0..5)
@@ -270,14 +253,14 @@ fn waiters_are_counted() {
             go(move || (&*there).read(&mut [0; 8]))
         })
         .collect();
-    until(|| waiters() == 5);
+    until_polled_by(5);
     there
         .set_read_deadline(Some(runnext::time::Instant::now()))
         .unwrap();
     for reader in readers {
         assert!(reader.join().unwrap().is_err());
     }
-    assert_eq!(waiters(), 0);
+    assert_eq!(runnext::stats::read().num_netpoll_waiters, 0);
     drop(here);
 }
 
@@ -290,6 +273,7 @@ fn work_from_outside_ends_a_poll() {
         .set_read_timeout(Some(Duration::from_secs(600)))
         .unwrap();
     let reader = rt.go(move || (&there).read(&mut [0; 8]).unwrap());
+    until(|| rt.stats().num_netpoll_waiters == 1);
     for _ in 0..200 {
         rt.go(|| {}).join().unwrap();
     }
@@ -325,7 +309,7 @@ fn a_storm_leaves_nothing() {
             server.join().unwrap();
             until(|| runnext::num_goroutines() == 1);
         });
-        let end = holdings();
+        let end = holdings_after(&start);
         assert_eq!((start.threads, start.fds), (end.threads, end.fds));
     })
     .passed();

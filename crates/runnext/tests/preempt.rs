@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
 use std::time::{Duration, Instant};
 
-use common::{built, child, runtime};
+use common::{built, child, runtime, until};
 use runnext::{Runtime, checkpoint, go, scope, yield_now};
 use stall::{Hogs, hog, hog_for, watchdog};
 
@@ -60,18 +60,21 @@ fn two_hundred_tight_loops_all_progress() {
 fn hogs_share_one_processor_about_equally() {
     let _dog = watchdog("equal shares");
     let rt = runtime(1);
-    rt.run(|| {
+    let hogs = rt.run(|| {
         let hogs = Hogs::start(4);
         while hogs.started() < 4 {
             yield_now();
         }
-        // Many slices of 10 ms; the main goroutine waits without a P of its own.
-        runnext::blocking(|| std::thread::sleep(Duration::from_millis(1500)));
-        let rounds: Vec<_> = hogs.rounds.iter().map(|r| r.load(Relaxed)).collect();
-        hogs.stop();
-        let (least, most) = (rounds.iter().min().unwrap(), rounds.iter().max().unwrap());
-        assert!(*least * 8 > *most, "shares differ too much: {rounds:?}");
+        hogs
     });
+    // Many slices for each; from outside, without a P.
+    let slices = || rt.stats().preemptions_slice;
+    let before = slices();
+    until(|| slices() >= before + 100);
+    let rounds: Vec<_> = hogs.rounds.iter().map(|r| r.load(Relaxed)).collect();
+    hogs.stop();
+    let (least, most) = (rounds.iter().min().unwrap(), rounds.iter().max().unwrap());
+    assert!(*least * 8 > *most, "shares differ too much: {rounds:?}");
 }
 
 #[test]
@@ -144,37 +147,30 @@ fn cooperative_only(rt: Runtime) {
     });
 }
 
+/// Its thread lets no signal in: nothing but the checkpoint makes way.
 #[test]
 fn a_checkpoint_gives_way_when_asked() {
     let _dog = watchdog("checkpoint");
-    for procs in [1, 2] {
-        let rt = runtime(procs);
-        rt.run(|| {
-            let stop = Arc::new(AtomicBool::new(false));
-            let rounds: Vec<_> = (0..procs * 2)
-                .map(|_| Arc::new(AtomicU64::new(0)))
-                .collect();
-            let loops: Vec<_> = rounds
-                .iter()
-                .map(|rounds| {
-                    let (stop, rounds) = (Arc::clone(&stop), Arc::clone(rounds));
-                    go(move || {
-                        while !stop.load(Relaxed) {
-                            rounds.fetch_add(1, Relaxed);
-                            checkpoint();
-                        }
-                    })
-                })
-                .collect();
-            while rounds.iter().any(|r| r.load(Relaxed) == 0) {
-                yield_now();
+    runtime(1).run(|| {
+        let _tied = runnext::lock_os_thread();
+        // SAFETY: a set that is initialised before it is used; for this thread alone.
+        let mask = |how| unsafe {
+            let mut set: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&mut set);
+            libc::sigaddset(&mut set, libc::SIGURG);
+            assert_eq!(libc::pthread_sigmask(how, &set, std::ptr::null_mut()), 0);
+        };
+        mask(libc::SIG_BLOCK);
+        for _ in 0..5 {
+            let ran = Arc::new(AtomicBool::new(false));
+            let seen = Arc::clone(&ran);
+            go(move || ran.store(true, Relaxed));
+            while !seen.load(Relaxed) {
+                checkpoint();
             }
-            stop.store(true, Relaxed);
-            for l in loops {
-                l.join().unwrap();
-            }
-        });
-    }
+        }
+        mask(libc::SIG_UNBLOCK);
+    });
 }
 
 #[test]
@@ -280,24 +276,20 @@ fn fewer_processors_means_fewer_goroutines_at_once() {
             yield_now();
         }
         runnext::set_procs(1);
-        // Whatever was running gives its P up within some slices.
-        runnext::blocking(|| std::thread::sleep(Duration::from_millis(200)));
-        // Of four hogs on one P, in a window much shorter than a slice, one moves.
+        let rounds = || hogs.rounds.iter().map(|r| r.load(Relaxed));
+        // In a window much shorter than a slice. This goroutine has the P, so a hog that moves has one too many, or came between by a
+        // preemption.
+        let any_moves = || {
+            let before: Vec<_> = rounds().collect();
+            std::hint::black_box(hog_for(Duration::from_micros(20)));
+            !rounds().eq(before)
+        };
+        until(|| !any_moves()); // whatever was running has given its P up
         let (mut alone, mut together) = (0, 0);
         for _ in 0..200 {
-            let before: Vec<_> = hogs.rounds.iter().map(|r| r.load(Relaxed)).collect();
-            std::hint::black_box(hog_for(Duration::from_micros(20)));
-            let moved = hogs
-                .rounds
-                .iter()
-                .zip(&before)
-                .filter(|(r, b)| r.load(Relaxed) != **b)
-                .count();
-            // This goroutine has the P, so a hog that moves has one too many; a preemption in the window hides that.
-            if moved == 0 {
-                alone += 1
-            } else {
-                together += 1
+            match any_moves() {
+                false => alone += 1,
+                true => together += 1,
             }
             yield_now();
         }

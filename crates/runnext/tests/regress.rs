@@ -4,10 +4,10 @@ mod common;
 
 use std::cell::{Cell, RefCell};
 use std::panic::{self, AssertUnwindSafe};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
 use std::sync::{Arc, Mutex};
 
-use common::{child, message, runtime, until};
+use common::{child, message, runtime, thread_id, until, until_asleep};
 use runnext::{Goroutine, JoinHandle, chan, go, goroutine_local, lock_os_thread, scope, set_procs};
 
 /// A goroutine-local made by the drop of another was dropped with the last handle: on another goroutine, perhaps another
@@ -141,9 +141,11 @@ fn a_processor_without_a_thread_keeps_no_work() {
 /// another.
 #[test]
 fn a_thread_may_wait_while_it_ends() {
+    static ENDING: AtomicBool = AtomicBool::new(false);
     struct JoinsLate(RefCell<Option<JoinHandle<u32>>>);
     impl Drop for JoinsLate {
         fn drop(&mut self) {
+            ENDING.store(true, SeqCst);
             let handle = self.0.take().unwrap();
             assert_eq!(handle.join().unwrap(), 2);
         }
@@ -154,18 +156,23 @@ fn a_thread_may_wait_while_it_ends() {
     child(&[], || {
         let rt = Arc::new(runtime(1));
         let inside = Arc::clone(&rt);
+        let (first, second) = (chan::bounded::<()>(0), chan::bounded::<()>(0));
+        let (id, ids) = std::sync::mpsc::channel();
         let ends = std::thread::spawn(move || {
-            let nap = |n| {
-                inside.go(move || {
-                    runnext::time::sleep(std::time::Duration::from_millis(20));
-                    n
-                })
+            id.send(thread_id()).unwrap();
+            let wait = |gate: chan::Receiver<()>, n| {
+                inside.go(move || gate.recv().map_or(n, |()| n)) // until it is closed
             };
-            LATE.with(|late| *late.0.borrow_mut() = Some(nap(2)));
-            assert_eq!(nap(1).join().unwrap(), 1);
-            // Still running when the thread's own end begins.
-            LATE.with(|late| *late.0.borrow_mut() = Some(nap(2)));
+            // Made first, so that what a thread sleeps on goes before it.
+            LATE.with(|late| *late.0.borrow_mut() = Some(wait(second.1, 2)));
+            assert_eq!(wait(first.1, 1).join().unwrap(), 1);
         });
+        let thread = ids.recv().unwrap();
+        until_asleep(thread, libc::SYS_futex);
+        drop(first.0);
+        until(|| ENDING.load(SeqCst));
+        until_asleep(thread, libc::SYS_futex);
+        drop(second.0);
         ends.join().unwrap();
     })
     .passed();

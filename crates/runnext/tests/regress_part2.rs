@@ -3,12 +3,12 @@
 mod common;
 mod stall;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{built, child, runtime};
+use common::{built, child, runtime, until};
 use runnext::{Runtime, go, set_procs, yield_now};
 use stall::{Hogs, hog_for, watchdog};
 
@@ -68,17 +68,18 @@ fn work_behind_a_blocked_thread_on_a_p_that_goes_is_found() {
     for _ in 0..5 {
         rt.run(|| {
             set_procs(2);
-            let (release, held) = std::sync::mpsc::channel::<()>();
+            let (release, held) = mpsc::channel::<()>();
+            let full = Arc::new(AtomicBool::new(false));
+            let filled = Arc::clone(&full);
             let blocked = go(move || {
                 let jobs: Vec<_> = (0..20).map(|_| go(|| ())).collect();
+                filled.store(true, Release);
                 let _ = held.recv(); // blocks the thread, its P full of work
                 for job in jobs {
                     job.join().unwrap();
                 }
             });
-            for _ in 0..3 {
-                yield_now();
-            }
+            until(|| full.load(Acquire));
             set_procs(1);
             // All but the two of us, however the Ps went.
             while runnext::num_goroutines() > 2 {
@@ -128,17 +129,19 @@ fn the_monitor_tells_threads_apart() {
         while Instant::now() < end {
             yield_now();
         }
-        // It is alive: it notices a thread that sleeps.
-        let slept = Arc::new(AtomicBool::new(false));
+        // It is alive: it notices a thread that sleeps with the only P, and that nobody else can wake.
+        let (wake, woken) = mpsc::channel::<()>();
+        let asleep = Arc::new(AtomicBool::new(false));
         let sleeper = {
-            let slept = Arc::clone(&slept);
+            let asleep = Arc::clone(&asleep);
             go(move || {
-                thread::sleep(Duration::from_millis(100));
-                slept.store(true, Release);
+                asleep.store(true, Release);
+                woken.recv().unwrap_err()
             })
         };
+        until(|| asleep.load(Acquire));
+        drop(wake);
         sleeper.join().unwrap();
-        assert!(slept.load(Acquire));
         hogs.stop();
     });
 }

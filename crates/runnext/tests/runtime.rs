@@ -5,9 +5,9 @@ mod common;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::*};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use common::{Holdings, child, holdings, message, runtime};
+use common::{Holdings, assert_rests, child, holdings, holdings_after, message, runtime};
 use runnext::{Runtime, go, scope, yield_now};
 
 #[test]
@@ -140,13 +140,7 @@ fn assert_leaves_nothing(what: impl Fn()) {
     for _ in 0..20 {
         what();
     }
-    // A thread that was joined may still be listed: the kernel tells its end a little earlier.
-    let patience = Instant::now() + Duration::from_secs(10);
-    let mut after = holdings();
-    while after.threads > before.threads && Instant::now() < patience {
-        std::thread::yield_now();
-        after = holdings();
-    }
+    let after = holdings_after(&before);
     let lost = |f: fn(&Holdings) -> usize| f(&after).saturating_sub(f(&before));
     // The allocator may map something on its own; twenty runtimes that left one mapping each show.
     assert!(
@@ -256,18 +250,7 @@ fn an_idle_runtime_uses_no_cpu() {
     child(&[], || {
         let rt = runtime(4);
         mixed_work(&rt);
-        let cpu = || {
-            // SAFETY: a plain out-pointer.
-            let mut time = unsafe { std::mem::zeroed() };
-            // SAFETY: as above.
-            unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) };
-            time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
-        };
-        std::thread::sleep(Duration::from_millis(100));
-        let before = cpu();
-        std::thread::sleep(Duration::from_millis(1000));
-        let used = cpu() - before;
-        assert!(used < 0.02, "{used} s of CPU in a second of rest");
+        assert_rests(std::thread::sleep);
     })
     .passed();
 }

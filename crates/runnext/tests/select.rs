@@ -1,6 +1,7 @@
 //! `select!` and `Select` as their users see them.
 
-use std::sync::atomic::{AtomicUsize, Ordering::*};
+mod common;
+
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -256,15 +257,9 @@ fn closed_and_never() {
 
 #[runnext::test(procs = 1)]
 fn a_select_without_cases_waits_for_ever() {
-    let started = Arc::new(AtomicUsize::new(0));
-    let flag = started.clone();
-    let h = runnext::go(move || {
-        flag.store(1, SeqCst);
-        select! {}
-    });
-    runnext::yield_now();
-    runnext::time::sleep(2 * MS);
-    assert!(started.load(SeqCst) == 1 && !h.is_finished());
+    let h = runnext::go(|| select! {});
+    common::until_waits(&h, "select (no cases)");
+    assert!(!h.is_finished());
 }
 
 #[test]

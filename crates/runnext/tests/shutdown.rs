@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 use std::time::Duration;
 
-use common::{Counted, message, runtime, until};
+use common::{Counted, child, holdings, message, runtime, shows, thread_id, until, until_asleep};
 use runnext::{go, yield_now};
 
 /// A goroutine that never ends, but is always parked or about to be.
@@ -39,8 +39,9 @@ fn grace_lets_them_finish() {
             ended.fetch_add(1, Relaxed);
         });
     }
+    let waits = thread_id();
     let releaser = std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_millis(20));
+        until_asleep(waits, libc::SYS_futex); // in `shutdown`: none may end before
         go_on.store(true, Relaxed);
     });
     let counts = rt.shutdown(Duration::MAX);
@@ -70,9 +71,9 @@ fn those_that_do_not_end_are_abandoned_and_counted() {
 
 #[test]
 fn abandoned_goroutines_are_not_unwound() {
-    let drops = Arc::new(AtomicUsize::new(0));
+    let (on_stacks, in_queues) = <(Arc<AtomicUsize>, Arc<AtomicUsize>)>::default();
     let rt = runtime(1);
-    let (on_stack, in_queue) = (Counted::new(&drops), Counted::new(&drops));
+    let (on_stack, in_queue) = (Counted::new(&on_stacks), Counted::new(&in_queues));
     let started = Arc::new(AtomicBool::new(false));
     let starts = Arc::clone(&started);
     rt.go(move || {
@@ -85,29 +86,32 @@ fn abandoned_goroutines_are_not_unwound() {
     }
     rt.go(move || drop(in_queue));
     drop(rt);
-    // The first never; the second only if it ran before the end.
-    assert!(drops.load(SeqCst) <= 1);
+    assert_eq!(on_stacks.load(SeqCst), 0);
+    assert!(in_queues.load(SeqCst) <= 1, "only if it ran before the end");
 }
 
+/// In a child: there nobody else's threads come and go.
 #[test]
 fn nothing_runs_after_it_returned() {
     static TURNS: AtomicUsize = AtomicUsize::new(0);
-    let rt = runtime(2);
-    for _ in 0..4 {
-        rt.go(|| {
-            loop {
-                TURNS.fetch_add(1, Relaxed);
-                yield_now();
-            }
-        });
-    }
-    while TURNS.load(Relaxed) < 100 {
-        std::thread::yield_now();
-    }
-    assert_eq!(rt.shutdown(Duration::ZERO).abandoned, 4);
-    let after = TURNS.load(Relaxed);
-    std::thread::sleep(Duration::from_millis(20));
-    assert_eq!(TURNS.load(Relaxed), after);
+    child(&[], || {
+        let threads = holdings().threads;
+        let rt = runtime(2);
+        for _ in 0..4 {
+            rt.go(|| {
+                loop {
+                    TURNS.fetch_add(1, Relaxed);
+                    yield_now();
+                }
+            });
+        }
+        until(|| TURNS.load(Relaxed) >= 100);
+        assert_eq!(rt.shutdown(Duration::ZERO).abandoned, 4);
+        let after = TURNS.load(Relaxed);
+        until(|| holdings().threads == threads); // nobody is left who could run one
+        assert_eq!(TURNS.load(Relaxed), after);
+    })
+    .passed();
 }
 
 #[test]
@@ -131,7 +135,7 @@ fn waking_an_abandoned_goroutine_is_harmless() {
     let flag = Arc::clone(&go_on);
     let target = living.go(move || until(|| flag.load(Relaxed)));
     let waits = dying.go(move || target.join().unwrap());
-    std::thread::sleep(Duration::from_millis(5));
+    until(|| shows(&dying.dump(), &waits, "join"));
     assert_eq!(dying.shutdown(Duration::ZERO).abandoned, 1);
     go_on.store(true, Relaxed); // the end of `target` now wakes a goroutine of a runtime that is gone
     living.run(|| until(|| runnext::num_goroutines() == 1));

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::*};
 use std::time::{Duration, Instant};
 
-use runnext::{Builder, Runtime};
+use runnext::{Builder, JoinHandle, Runtime};
 
 /// A runtime for tests that need to hold it.
 pub fn runtime(procs: usize) -> Runtime {
@@ -45,6 +45,67 @@ pub fn until(mut done: impl FnMut() -> bool) {
     while !done() {
         runnext::yield_now();
         std::thread::yield_now();
+    }
+}
+
+/// Whether this dump shows the goroutine waiting for `what`.
+pub fn shows<T>(dump: &str, waiter: &JoinHandle<T>, what: &str) -> bool {
+    dump.contains(&format!("goroutine {} [{what}", waiter.goroutine().id()))
+}
+
+/// Lets others run until the goroutine, of this runtime, waits for `what`.
+pub fn until_waits<T>(waiter: &JoinHandle<T>, what: &str) {
+    until(|| shows(&runnext::dump::text(), waiter, what));
+}
+
+/// Lets others run until so many goroutines of this runtime wait for sockets.
+pub fn until_polled_by(n: usize) {
+    until(|| runnext::stats::read().num_netpoll_waiters == n);
+}
+
+/// The kernel's number of the calling thread.
+pub fn thread_id() -> i32 {
+    // SAFETY: no preconditions.
+    unsafe { libc::gettid() }
+}
+
+/// Waits until the thread sleeps in this system call.
+pub fn until_asleep(thread: i32, call: libc::c_long) {
+    let (path, call) = (
+        format!("/proc/self/task/{thread}/syscall"),
+        call.to_string(),
+    );
+    until(|| {
+        std::fs::read_to_string(&path).is_ok_and(|text| text.split(' ').next() == Some(&call))
+    });
+}
+
+/// What the process has used of the CPU.
+fn cpu_time() -> Duration {
+    let mut time = std::mem::MaybeUninit::<libc::timespec>::zeroed();
+    // SAFETY: a place for the answer; zeroes are valid too.
+    let time = unsafe {
+        libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, time.as_mut_ptr());
+        time.assume_init()
+    };
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// The process must come to rest: `pause`, of a second, takes hardly any CPU.
+#[track_caller]
+pub fn assert_rests(pause: impl Fn(Duration)) {
+    assert_settles(|| cpu_time().as_micros() as usize, 20_000, pause);
+}
+
+/// `count` must come to grow by less than `most` in a `pause` of a second. What went before may take a while to end, so not the first time.
+#[track_caller]
+pub fn assert_settles(count: impl Fn() -> usize, most: usize, pause: impl Fn(Duration)) {
+    let mut grew = Vec::new();
+    while grew.last().is_none_or(|g| *g >= most) {
+        assert!(grew.len() < 3, "in each second of rest: {grew:?}");
+        let before = count();
+        pause(Duration::from_secs(1));
+        grew.push(count() - before);
     }
 }
 
@@ -175,4 +236,16 @@ pub fn holdings() -> Holdings {
         fds: entries("/proc/self/fd"),
         maps: maps.lines().count(),
     }
+}
+
+/// As [`holdings`], when those who ended since `before` are gone: a thread that was joined may still be listed, because the kernel tells its
+/// end a little earlier.
+pub fn holdings_after(before: &Holdings) -> Holdings {
+    let patience = Instant::now() + Duration::from_secs(10);
+    let mut after = holdings();
+    while after.threads > before.threads && Instant::now() < patience {
+        std::thread::yield_now();
+        after = holdings();
+    }
+    after
 }
