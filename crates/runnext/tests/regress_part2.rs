@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{built, child, runtime, until};
-use runnext::{Runtime, go, set_procs, yield_now};
+use runnext::{Runtime, TaskGroup, go, set_procs, yield_now};
 use stall::{Hogs, hog_for, watchdog};
 
 fn impatient(procs: usize) -> Runtime {
@@ -166,6 +166,28 @@ fn stopping_leaves_no_lock_of_the_allocator_behind() {
         let blocks: Vec<_> = (0..1000usize).map(|i| vec![1u8; i * 7]).collect();
         assert_eq!(blocks.iter().map(Vec::len).sum::<usize>(), 7 * 999 * 500);
         stop.store(true, Relaxed);
+    }
+}
+
+/// Of two hogs in a group, alone on a P, the one that was stopped went before the other again: that one never ran.
+#[test]
+fn two_hogs_in_a_group_take_turns() {
+    let _dog = watchdog("two in a group");
+    for quota in [None, Some(0.9)] {
+        let group = TaskGroup::new("two");
+        group.set_quota(quota);
+        impatient(1).run(|| {
+            let hogs = group.enter(|| Hogs::start(2));
+            until(|| hogs.started() == 2);
+            let once: Vec<_> = hogs.rounds.iter().map(|r| r.load(Relaxed)).collect();
+            until(|| {
+                hogs.rounds
+                    .iter()
+                    .zip(&once)
+                    .all(|(r, once)| r.load(Relaxed) > *once)
+            });
+            hogs.stop();
+        });
     }
 }
 

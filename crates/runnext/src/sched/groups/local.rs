@@ -277,8 +277,8 @@ impl Local {
             self.listed.fetch_add(n, Relaxed);
             let turns = p.tick.load(Relaxed).wrapping_sub(self.tick.get());
             let queue = &mut lanes.queue(id).0;
-            // Those that had no chance to run are older than what waits in the list.
-            match (turns as usize) < n {
+            // Those that had no chance to run are older than what waits in the list, and than who ran last: that one is not in the ring.
+            match turns as usize <= n {
                 true => queue.prepend(left),
                 false => queue.append(left),
             }
