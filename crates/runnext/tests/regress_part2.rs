@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{built, child, runtime, until};
-use runnext::{Runtime, TaskGroup, go, set_procs, yield_now};
+use runnext::{Priority, Runtime, TaskGroup, go, set_procs, yield_now};
 use stall::{Hogs, hog_for, watchdog};
 
 fn impatient(procs: usize) -> Runtime {
@@ -189,6 +189,45 @@ fn two_hogs_in_a_group_take_turns() {
             hogs.stop();
         });
     }
+}
+
+/// A handler that gave the P to another hog told nobody of the timers, and who slept in a group that goes first waited while the hogs used
+/// up their slices. The monitor's own looks find timers too, so it takes the loss of both to fail this.
+#[test]
+fn timers_are_known_when_a_turn_ends() {
+    let _dog = watchdog("late grouped timers");
+    let slice = Duration::from_millis(100);
+    let low = |name, slice| {
+        let builder = TaskGroup::builder(name).priority(Priority::Low);
+        builder.slice(slice).build()
+    };
+    // The turns of the first end while somebody sleeps: what it hands over to does not stop by itself.
+    let groups = [low("brief", Duration::from_micros(100)), low("long", slice)];
+    let high = TaskGroup::builder("high").priority(Priority::High).build();
+    let burnt = || groups.iter().map(|g| g.stats().cpu_time).sum::<Duration>();
+    let rt = built(Runtime::builder().procs(1).time_slice(slice));
+    let mut cost = rt.run(|| {
+        let hogs = groups.each_ref().map(|g| g.enter(|| Hogs::start(2)));
+        until(|| hogs.iter().all(|h| h.started() == 2));
+        let cost = high.enter(|| {
+            (0..150)
+                .map(|_| {
+                    let before = burnt();
+                    runnext::time::sleep(Duration::from_millis(1));
+                    burnt() - before
+                })
+                .collect::<Vec<_>>()
+        });
+        hogs.into_iter().for_each(Hogs::stop);
+        cost
+    });
+    // In CPU time, of which a busy machine gives the hogs no more.
+    cost.sort();
+    let median = cost[cost.len() / 2];
+    assert!(
+        median < slice / 4,
+        "the hogs went on for {median:?} of {slice:?} in a sleep of 1 ms: {cost:?}"
+    );
 }
 
 /// Sends the signal that preempts, as if by `sigqueue`: not one of the runtime's own.
