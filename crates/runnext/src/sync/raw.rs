@@ -155,7 +155,26 @@ impl RawMutex {
     /// The caller holds it, in the sense that a guard for it is being given up.
     #[inline(never)]
     pub(super) unsafe fn unlock(&self) {
-        self.released();
+        // Asked first: to the compiler it is a call, over which only `self` has to be kept.
+        let me = m::current_g().map_or(ptr::null(), ptr::from_ref);
+        let owner = self.owner.load(Relaxed);
+        if !ptr::eq(me, owner) {
+            return self.unlock_for(owner);
+        }
+        // SAFETY: the caller, who runs.
+        if let Some(g) = unsafe { me.as_ref() } {
+            g.lock_released();
+        }
+        if let Some(left) = self.state.unlock_fast() {
+            self.unlock_slow(left);
+        }
+    }
+
+    /// Somebody else than `owner` releases the lock.
+    #[cold]
+    #[inline(never)]
+    fn unlock_for(&self, owner: *const G) {
+        released_for(&Call::enter(), owner);
         if let Some(left) = self.state.unlock_fast() {
             self.unlock_slow(left);
         }
@@ -203,17 +222,6 @@ impl RawMutex {
             None => ptr::null_mut(),
         };
         self.owner.store(owner, Relaxed);
-    }
-
-    /// As [`taken`](Self::taken). Before the word is freed: after that, `owner` is the next one's.
-    #[inline(always)]
-    fn released(&self) {
-        let owner = self.owner.load(Relaxed);
-        match m::current_g() {
-            Some(g) if ptr::eq(g, owner) => g.lock_released(),
-            None if owner.is_null() => {}
-            _ => released_for(&Call::enter(), owner),
-        }
     }
 }
 
