@@ -92,6 +92,8 @@ pub(crate) struct Monitor {
     nap: AtomicU32,
     /// When it wakes by itself.
     until: AtomicU64,
+    /// Before this it does not look after timers again, whatever is due: it has just done so.
+    rested: AtomicU64,
     /// The last P has become idle with nothing to wait for: it may be a deadlock.
     suspects: AtomicBool,
     /// Grows with every goroutine that ends while somebody waits for that.
@@ -114,6 +116,7 @@ impl Monitor {
             word: AtomicU32::new(0),
             nap: AtomicU32::new(AWAKE),
             until: AtomicU64::new(u64::MAX),
+            rested: AtomicU64::new(0),
             suspects: AtomicBool::new(false),
             ends: AtomicU32::new(0),
             watching: Lock::new(()),
@@ -147,6 +150,7 @@ impl Monitor {
 
     /// All Ps are busy, perhaps for long, and a timer is due at `when`.
     pub(super) fn watch_until(&self, when: u64) {
+        let when = when.max(self.rested.load(Relaxed));
         if when < self.until.load(Relaxed) {
             self.until.store(when, Relaxed); // once is enough
             self.poke();
@@ -311,7 +315,8 @@ impl Keeper {
                 self.tidy_at = now + TIDY_NS;
                 shared.threads.tidy();
             }
-            let mut wake_at = tick.min(self.next_timer(now));
+            let rested = self.rested(now);
+            let mut wake_at = tick.min(self.next_timer(rested));
             let sample_at = shared.observe.tick(shared.all_ps(), now);
             if shared.observe.is_tracing() {
                 shared.groups.note_usage(&shared);
@@ -319,12 +324,13 @@ impl Keeper {
             if shared.idle_ps.load(Relaxed) < shared.procs() {
                 wake_at = wake_at.min(sample_at.max(now + FAST_NS));
             }
+            monitor.rested.store(rested, Relaxed);
             monitor.until.store(wake_at, Relaxed);
             monitor.nap.store(nap, Relaxed);
             fence(SeqCst); // pairs with the fences in `wake_one` and `timers::arm`
             let idle = shared.idle_ps.load(Relaxed);
             let missed = nap == DEEP && shared.any_work()
-                || self.next_timer(now) < wake_at
+                || self.next_timer(rested) < wake_at
                 || shared.groups.hurry() < wake_at;
             // For ever only while no P is in use.
             let awake = wake_at == u64::MAX && idle < shared.procs();
@@ -335,15 +341,22 @@ impl Keeper {
         }
     }
 
-    /// When to look after timers: with no P idle nobody else does. Not too often: Ps that dispatch run their own.
-    fn next_timer(&self, now: u64) -> u64 {
+    /// When to look after timers again at the earliest: Ps that dispatch run their own, and one that was asked to give way to
+    /// those that are due needs a moment.
+    fn rested(&self, now: u64) -> u64 {
+        if self.shared.next_timer_hint() <= now {
+            now + ASKED_NS.max(self.timers_every)
+        } else {
+            now + self.timers_every
+        }
+    }
+
+    /// When to look after timers: with no P idle nobody else does.
+    fn next_timer(&self, rested: u64) -> u64 {
         if self.shared.idle_ps.load(Relaxed) != 0 {
             return u64::MAX;
         }
-        match self.shared.next_timer_hint() {
-            due if due <= now => now + ASKED_NS.max(self.timers_every),
-            next => next.max(now + self.timers_every),
-        }
+        self.shared.next_timer_hint().max(rested)
     }
 
     /// One look at everything. Returns how to sleep, and until when.
