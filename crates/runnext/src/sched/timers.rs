@@ -169,6 +169,11 @@ impl Watch {
     }
 
     #[inline]
+    fn is_in_burst(&self, tick: u32) -> bool {
+        (tick.wrapping_sub(self.burst.get()) as i32) < 0
+    }
+
+    #[inline]
     fn is_quiet(&self, next: u64) -> bool {
         self.quiet_for.get() == next && clock::ticks() < self.quiet_until.get()
     }
@@ -278,7 +283,7 @@ impl Timers {
     fn take_due(&self, now: u64, most: usize, shared: &Shared) -> Batch {
         let mut batch = Batch::new();
         let mut heap = self.heap.lock();
-        while batch.len < most.clamp(1, BATCH)
+        while batch.len < most.min(BATCH)
             && let Some((_, sleeper)) = heap.pop_due(now)
         {
             batch.push(sleeper);
@@ -325,6 +330,19 @@ impl Batch {
     }
 }
 
+/// How many of those who are due may join `p`'s queue: as many as do not spill to the global one, where they would stand behind
+/// everybody. Who is due and stays in the heap keeps its place, and can still be had by thieves. A nearly full queue takes none until
+/// a whole batch fits; if it is full of others all the time, those who are due get every other dispatch. By `p`'s owner.
+#[inline]
+fn room_for_due(p: &P) -> usize {
+    let room = FULL.saturating_sub(p.runq.len());
+    let tick = p.tick.load(Relaxed);
+    if room < BATCH && (p.watch.is_in_burst(tick) || p.runq.has_next() || !tick.is_multiple_of(2)) {
+        return 0;
+    }
+    room.max(1)
+}
+
 /// Acts on what is due. A goroutine that is runnable by that, and in no queue. `p` is owned by the caller.
 fn fire(sleeper: Sleeper, shared: &Shared, p: &P) -> Option<NonNull<G>> {
     match sleeper.what() {
@@ -363,23 +381,20 @@ impl Shared {
 
     /// Wakes whoever is due in `timers`, onto `p`, which the caller owns. True if anybody was.
     ///
-    /// Not more at once than `p`'s queue takes without spilling to the global one, where they would stand behind
-    /// everybody: who is due and stays in the heap keeps its place, and can still be had by thieves. If the queue is full
-    /// of others all the time, they get every other dispatch.
-    /// The first goes before others that wait here, by `runnext`, as after any wake-up; unless some of them are of an earlier
+    /// Not more at once than `p`'s queue has [room](room_for_due) for. The first goes before others that wait here, by `runnext`, as after any wake-up; unless some of them are of an earlier
     /// burst (I3).
     fn run_due_on(&self, p: &P, timers: &Timers, now: u64) -> bool {
         if timers.next() > now {
             return false;
         }
-        let queued = p.runq.len();
-        let tick = p.tick.load(Relaxed);
-        let in_burst = (tick.wrapping_sub(p.watch.burst.get()) as i32) < 0;
-        let others = queued > 0 || p.runq.has_next();
-        let room = FULL.saturating_sub(queued);
-        if room == 0 && (in_burst || p.runq.has_next() || !tick.is_multiple_of(2)) {
+        let room = room_for_due(p);
+        if room == 0 {
             return false;
         }
+        let queued = p.runq.len();
+        let tick = p.tick.load(Relaxed);
+        let in_burst = p.watch.is_in_burst(tick);
+        let others = queued > 0 || p.runq.has_next();
         let batch = timers.take_due(now, room, self);
         let mut woken = 0;
         for sleeper in batch.iter() {
@@ -414,7 +429,8 @@ impl Shared {
     /// The owner's turn, before each dispatch, if there are timers at all.
     pub(super) fn run_own_timers(&self, p: &P) {
         let next = p.timers.next();
-        if next != NEVER && !p.watch.is_quiet(next) {
+        // The queue before the clock: while many are due it is full most of the time.
+        if next != NEVER && room_for_due(p) > 0 && !p.watch.is_quiet(next) {
             let now = clock::now_ns();
             if next > now {
                 p.watch.rest(next, now);
