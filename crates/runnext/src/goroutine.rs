@@ -285,7 +285,8 @@ impl Goroutine {
 
     /// CPU time it has used, up to now if it runs. For goroutines of a [`TaskGroup`] it is measured; for others it is counted in
     /// slices of the CPU timer, so one that runs for less than a slice at a time is charged by chance. Time in
-    /// [`blocking`](crate::blocking) sections is not in it.
+    /// [`blocking`](crate::blocking) sections is not in it, nor what the system gave to other processes: of one that runs, that is
+    /// found out a little later, and subtracted then.
     ///
     /// # Example
     /// ```

@@ -1,16 +1,27 @@
 //! Belonging: inheritance, entering, nesting, ends, accounts.
 
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::time::Duration;
 
 use runnext::{TaskGroup, chan, go};
 
 use crate::common::runtime;
 
-fn spin(d: Duration) {
-    let end = Instant::now() + d;
-    while Instant::now() < end {
-        std::hint::spin_loop();
-    }
+/// CPU time of the calling thread, says the kernel.
+fn thread_cpu() -> Duration {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: writes one timespec.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// Computes for as much CPU time, however long that takes on a busy machine. Without a runtime call, so on one thread.
+fn compute(d: Duration) {
+    let end = thread_cpu() + d;
+    while thread_cpu() < end {}
 }
 
 #[test]
@@ -71,7 +82,7 @@ fn channels_between_groups() {
 fn time_is_counted() {
     let group = TaskGroup::new("work");
     runtime(2).run(|| {
-        let work = group.go(|| spin(Duration::from_millis(50)));
+        let work = group.go(|| compute(Duration::from_millis(30)));
         let goroutine = work.goroutine().clone();
         work.join().unwrap();
         let stats = group.stats();
@@ -82,6 +93,58 @@ fn time_is_counted() {
         group.stats().cpu_time >= Duration::from_millis(10),
         "kept after the runtime"
     );
+}
+
+/// Threads that keep the processors busy while `f` runs.
+fn beside_burners<T>(f: impl FnOnce() -> T) -> T {
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|s| {
+        for _ in 0..4 {
+            s.spawn(|| while !stop.load(Relaxed) {});
+        }
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(f));
+        stop.store(true, Relaxed);
+        result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+#[test]
+fn what_other_processes_used_is_not_counted() {
+    let group = TaskGroup::new("work");
+    let needed = Duration::from_millis(150);
+    let used = beside_burners(|| {
+        runtime(2).run(|| {
+            let work = group.go(move || compute(needed));
+            let goroutine = work.goroutine().clone();
+            work.join().unwrap();
+            goroutine.cpu_time()
+        })
+    });
+    let stats = group.stats();
+    for used in [used, stats.cpu_time] {
+        let part = used.as_secs_f64() / needed.as_secs_f64();
+        assert!((0.7..1.5).contains(&part), "{used:?} {stats:?}");
+    }
+}
+
+#[test]
+fn a_groups_time_never_shrinks() {
+    let group = TaskGroup::new("work");
+    let work = group.clone();
+    beside_burners(|| {
+        runtime(2).run(|| {
+            let hogs: Vec<_> = (0..4)
+                .map(|_| work.go(|| compute(Duration::from_millis(50))))
+                .collect();
+            let mut last = Duration::ZERO;
+            while !hogs.iter().all(|hog| hog.is_finished()) {
+                let now = group.stats().cpu_time;
+                assert!(now >= last, "{last:?}, then {now:?}");
+                last = now;
+                runnext::time::sleep(Duration::from_micros(100));
+            }
+        })
+    });
 }
 
 #[test]

@@ -8,12 +8,21 @@ use runnext::{CpuLimit, Priority, Runtime, TaskGroup};
 
 use crate::common::{built, runtime};
 
-/// Hogs that checkpoint, in each group, for a while; what each used.
-fn share(groups: &[(TaskGroup, usize)], d: Duration, procs: usize) -> Vec<Duration> {
-    share_on(&runtime(procs), groups, d)
+/// How long hogs run.
+#[derive(Clone, Copy)]
+enum For {
+    /// Until they have used so much together: what shares are of, however busy the machine is.
+    Cpu(Duration),
+    /// For so long: what limits are relative to.
+    Wall(Duration),
 }
 
-fn share_on(rt: &Runtime, groups: &[(TaskGroup, usize)], d: Duration) -> Vec<Duration> {
+/// Hogs that checkpoint, in each group, for a while; what each used.
+fn share(groups: &[(TaskGroup, usize)], how_long: For) -> Vec<Duration> {
+    share_on(&runtime(2), groups, how_long)
+}
+
+fn share_on(rt: &Runtime, groups: &[(TaskGroup, usize)], how_long: For) -> Vec<Duration> {
     let stop = Arc::new(AtomicBool::new(false));
     rt.run(|| {
         let mut all = Vec::new();
@@ -28,13 +37,18 @@ fn share_on(rt: &Runtime, groups: &[(TaskGroup, usize)], d: Duration) -> Vec<Dur
                 }));
             }
         }
-        let before: Vec<Duration> = groups.iter().map(|(g, _)| g.stats().cpu_time).collect();
-        runnext::time::sleep(d);
-        let used = groups
-            .iter()
-            .zip(before)
-            .map(|((g, _), b)| g.stats().cpu_time - b)
-            .collect();
+        let read = || groups.iter().map(|(g, _)| g.stats().cpu_time);
+        let before: Vec<Duration> = read().collect();
+        let used = || read().zip(&before).map(|(now, before)| now - *before);
+        match how_long {
+            For::Wall(d) => runnext::time::sleep(d),
+            For::Cpu(d) => {
+                while used().sum::<Duration>() < d {
+                    runnext::time::sleep(Duration::from_millis(20));
+                }
+            }
+        }
+        let used = used().collect();
         stop.store(true, Relaxed);
         for hog in all {
             hog.join().unwrap();
@@ -49,7 +63,7 @@ fn weights_share_the_processors() {
         .into_iter()
         .map(|(w, n)| (TaskGroup::builder(&format!("w{w}")).weight(w).build(), n))
         .collect();
-    let used = share(&groups, Duration::from_secs(1), 2);
+    let used = share(&groups, For::Cpu(Duration::from_secs(1)));
     let all: Duration = used.iter().sum();
     for (used, weight) in used.iter().zip([1.0, 2.0, 4.0]) {
         let part = used.as_secs_f64() / all.as_secs_f64();
@@ -62,16 +76,18 @@ fn weights_share_the_processors() {
 
 #[test]
 fn a_quota_is_kept_and_a_parents_binds() {
-    let parent = TaskGroup::builder("parent").quota(0.5).build();
+    // Far less than what is left to us on a busy machine.
+    const QUOTA: f64 = 0.1;
+    let parent = TaskGroup::builder("parent").quota(QUOTA).build();
     let groups = [
         (TaskGroup::builder("a").parent(&parent).build(), 2),
         (TaskGroup::builder("b").parent(&parent).build(), 2),
     ];
     let d = Duration::from_secs(1);
-    let used = share(&groups, d, 2);
+    let used = share(&groups, For::Wall(d));
     let all: Duration = used.iter().sum();
-    assert!(all < d.mul_f64(0.65), "both together: {used:?}");
-    assert!(all > d.mul_f64(0.1), "and not much less: {used:?}");
+    assert!(all < d.mul_f64(QUOTA * 1.5), "both together: {used:?}");
+    assert!(all > d.mul_f64(QUOTA / 2.0), "and not much less: {used:?}");
     assert!(used[0] < 4 * used[1] && used[1] < 4 * used[0], "{used:?}");
     let throttled = groups.iter().map(|(g, _)| g.stats().throttled_count);
     assert!(throttled.sum::<u64>() > 0);
@@ -81,22 +97,22 @@ fn a_quota_is_kept_and_a_parents_binds() {
 fn low_gets_the_rest_and_never_nothing() {
     let low = TaskGroup::builder("low").priority(Priority::Low).build();
     let groups = [(TaskGroup::new("normal"), 4), (low, 4)];
-    let used = share(&groups, Duration::from_secs(1), 2);
+    let used = share(&groups, For::Cpu(Duration::from_secs(1)));
     let part = used[1].as_secs_f64() / (used[0] + used[1]).as_secs_f64();
     assert!((0.02..0.45).contains(&part), "{used:?}");
-    groups[0].0.set_quota(Some(0.2)); // less than half of what is left to us on a busy machine
-    let used = share(&groups, Duration::from_secs(1), 2);
+    groups[0].0.set_quota(Some(0.05)); // less than half of what is left to us on a busy machine
+    let used = share(&groups, For::Wall(Duration::from_secs(1)));
     assert!(used[1] > used[0], "{used:?}");
 }
 
 #[test]
 fn a_weight_change_is_felt() {
     let groups = [(TaskGroup::new("a"), 4), (TaskGroup::new("b"), 4)];
-    let used = share(&groups, Duration::from_millis(500), 2);
+    let used = share(&groups, For::Cpu(Duration::from_millis(500)));
     let ratio = used[0].as_secs_f64() / used[1].as_secs_f64();
     assert!((0.7..1.4).contains(&ratio), "{used:?}");
     groups[0].0.set_weight(500);
-    let used = share(&groups, Duration::from_millis(500), 2);
+    let used = share(&groups, For::Cpu(Duration::from_millis(500)));
     let ratio = used[0].as_secs_f64() / used[1].as_secs_f64();
     assert!((3.0..8.0).contains(&ratio), "{used:?}");
 }
@@ -106,14 +122,14 @@ fn the_governor_leaves_what_it_should() {
     let rt = built(
         Runtime::builder()
             .procs(2)
-            .cpu_limit(CpuLimit::Fraction(0.5)),
+            .cpu_limit(CpuLimit::Fraction(0.1)),
     );
     let governed = TaskGroup::builder("governed").governed(true).build();
     let groups = [(governed, 4)];
     let d = Duration::from_secs(1);
-    let used = share_on(&rt, &groups, d);
-    // Half of two cores, and what the bucket held at first.
-    assert!(used[0] < d.mul_f64(1.3), "{used:?}");
-    assert!(used[0] > d.mul_f64(0.2), "{used:?}");
+    let used = share_on(&rt, &groups, For::Wall(d));
+    // A tenth of two cores, far less than is left to us on a busy machine, and what the bucket held at first.
+    assert!(used[0] < d.mul_f64(0.4), "{used:?}");
+    assert!(used[0] > d.mul_f64(0.1), "{used:?}");
     assert!(groups[0].0.stats().throttled_count > 0);
 }

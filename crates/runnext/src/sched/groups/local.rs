@@ -8,6 +8,7 @@
 //! | `until`       | the owner; wakers bring it forward          | the monitor                                   |
 //! | `last`, `mark`| the owner                                   | who asks for CPU time                         |
 //! | `stolen`      | the monitor, blocking sections; taken by the owner | the end of the turn                     |
+//! | `lost`        | the monitor; taken by the owner             | where a goroutine is charged                  |
 //!
 //! # CPU time of single goroutines
 //! A clock for every switch would be most of the switch. So the clock is read at every switch only while runs are long ([`LONG_RUN`]); if they
@@ -58,6 +59,8 @@ pub(crate) struct Local {
     key: AtomicU64,
     /// Time in this turn in which nothing ran: another process did, or the goroutine was blocked.
     pub(super) stolen: AtomicU64,
+    /// As `stolen`, by another process, since the last reading of the clock.
+    lost: AtomicU64,
     /// Since when the turn's goroutine is in a blocking section; 0: it is not.
     pub(super) blocked: AtomicU64,
     pub(super) ring: RunQueue<G>,
@@ -89,6 +92,7 @@ impl Local {
             until: AtomicU64::new(0),
             key: AtomicU64::new(Key::IDLE.to_bits()),
             stolen: AtomicU64::new(0),
+            lost: AtomicU64::new(0),
             blocked: AtomicU64::new(0),
             ring: RunQueue::new(),
             listed: AtomicUsize::new(0),
@@ -377,8 +381,11 @@ impl Local {
     /// Charges who ran last with the time since the last reading.
     pub(super) fn charge_last(&self) -> u64 {
         let ticks = clock::ticks();
-        let ns = clock::ticks_to_ns(ticks.saturating_sub(self.mark.load(Relaxed)));
+        let ns = self.unread_ns(ticks);
         self.mark.store(ticks, Relaxed);
+        if self.lost.load(Relaxed) != 0 {
+            self.lost.store(0, Relaxed); // of what is added just now, a little may be lost
+        }
         let last = self.last.load(Relaxed);
         // SAFETY: it ran here last, and headers are type-stable; one that ended takes itself out (`charge_own`).
         match unsafe { last.as_ref() } {
@@ -388,6 +395,18 @@ impl Local {
             }
             None => 0,
         }
+    }
+
+    /// Up to `ticks` since the last reading of the clock, less what others had of it.
+    fn unread_ns(&self, ticks: u64) -> u64 {
+        clock::ticks_to_ns(ticks.saturating_sub(self.mark.load(Relaxed)))
+            .saturating_sub(self.lost.load(Relaxed))
+    }
+
+    /// For so long of this turn the system ran something else. By the monitor.
+    pub(super) fn note_lost(&self, ns: u64) {
+        self.stolen.fetch_add(ns, Relaxed);
+        self.lost.fetch_add(ns, Relaxed);
     }
 
     /// `g` is about to run, or nobody.
@@ -408,7 +427,7 @@ impl Local {
         if !ptr::eq(self.last.load(Relaxed), g) || self.lane() == NO_LANE {
             return 0;
         }
-        clock::ticks_to_ns(clock::ticks().saturating_sub(self.mark.load(Relaxed)))
+        self.unread_ns(clock::ticks())
     }
 
     /// The time of a group's turn that goes on here.

@@ -47,6 +47,9 @@ struct Bond {
     shared: Weak<Shared>,
     /// Used in runtimes that are gone.
     past: Usage,
+    /// The CPU time it was last said to have used. A turn that goes on is counted by the clock, and turns out shorter if the system
+    /// ran others meanwhile; but who reads twice expects no less.
+    told_ns: u64,
 }
 
 /// A moment's view of a group.
@@ -69,6 +72,7 @@ impl Record {
                 config,
                 shared: Weak::new(),
                 past: Usage::default(),
+                told_ns: 0,
             }),
             goroutines: AtomicUsize::new(0),
             blocking_ns: AtomicU64::new(0),
@@ -266,13 +270,15 @@ impl Record {
     }
 
     pub(crate) fn read(&self) -> Reading {
-        let bond = self.bond();
+        let mut bond = self.bond();
         let mut usage = bond.past;
         if let Some(shared) = bond.shared.upgrade()
             && let Some(id) = self.id_in(&shared)
         {
             usage = add(usage, shared.groups.usage(&shared, id));
         }
+        usage.cpu_ns = usage.cpu_ns.max(bond.told_ns);
+        bond.told_ns = usage.cpu_ns;
         Reading {
             usage,
             goroutines: self.goroutines.load(Relaxed),

@@ -149,7 +149,7 @@ impl Shared {
         if whole && here.blocked.load(Relaxed) == 0 && here.lane() != NO_LANE {
             let lost = passed.saturating_sub(ran);
             if lost > LEAST_STOLEN {
-                here.stolen.fetch_add(lost, Relaxed);
+                here.note_lost(lost);
             }
         }
         (seen.m, seen.cpu, seen.at) = (m.id, cpu, now);
