@@ -1,5 +1,6 @@
 //! Starts the load generator against a server of this process, and does a server's work.
 
+use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::Command;
@@ -26,6 +27,16 @@ fn program() -> PathBuf {
     )
 }
 
+/// Sends everything back. For blocking sockets, as [`Costs::answer`].
+pub fn echo(mut stream: impl Read + Write) {
+    let mut buf = [0; 256];
+    while let Ok(n @ 1..) = stream.read(&mut buf) {
+        if stream.write_all(&buf[..n]).is_err() {
+            return;
+        }
+    }
+}
+
 /// What requests of `tailtcp` cost.
 #[derive(Clone, Copy, Debug)]
 pub struct Costs {
@@ -41,6 +52,17 @@ impl Costs {
         Costs {
             light: steps(args.get("light_us", 50.0_f64) * 1e3),
             heavy: steps(args.get("heavy_ms", 30.0_f64) * 1e6),
+        }
+    }
+
+    /// Serves a connection: each request is one byte, and so is its answer.
+    pub fn answer(&self, mut stream: impl Read + Write) {
+        let mut byte = [0];
+        while stream.read_exact(&mut byte).is_ok() {
+            self.serve(byte[0]);
+            if stream.write_all(&byte).is_err() {
+                return;
+            }
         }
     }
 

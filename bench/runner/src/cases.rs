@@ -55,7 +55,7 @@ pub struct Run {
     /// The name in the table: the program's, or that of a variant.
     pub label: &'static str,
     /// Arguments of this run only.
-    pub args: &'static [&'static str],
+    pub args: &'static str,
 }
 
 /// A scenario with its parameters.
@@ -69,10 +69,10 @@ pub struct Case {
     pub part: u32,
     /// For people.
     pub title: &'static str,
-    /// Arguments for all.
-    pub args: &'static [&'static str],
+    /// Arguments for all, `key=value` by words.
+    pub args: &'static str,
     /// Arguments that make it short, for `--quick`.
-    pub quick: &'static [&'static str],
+    pub quick: &'static str,
     /// Repetitions unless asked otherwise.
     pub reps: usize,
     /// Runs, runnext first.
@@ -82,27 +82,33 @@ pub struct Case {
 }
 
 impl Case {
-    fn new(part: u32, id: &'static str, scenario: &'static str, title: &'static str) -> Case {
-        let runs = vec![Run {
-            program: "runnext",
-            label: "runnext",
-            args: &[],
-        }];
+    fn new(part: u32, id: &'static str, scenario: &'static str) -> Case {
         Case {
             id,
             scenario,
             part,
-            title,
-            args: &[],
-            quick: &[],
+            title: "",
+            args: "",
+            quick: "",
             reps: 5,
-            runs,
+            runs: Vec::new(),
             metrics: Vec::new(),
         }
+        .on(&["runnext"])
     }
 
-    fn args(mut self, args: &'static [&'static str], quick: &'static [&'static str]) -> Case {
-        (self.args, self.quick) = (args, quick);
+    fn title(mut self, title: &'static str) -> Case {
+        self.title = title;
+        self
+    }
+
+    fn args(mut self, args: &'static str) -> Case {
+        self.args = args;
+        self
+    }
+
+    fn quick(mut self, args: &'static str) -> Case {
+        self.quick = args;
         self
     }
 
@@ -112,22 +118,13 @@ impl Case {
     }
 
     /// On these programs as they are.
-    fn on(mut self, programs: &[&'static str]) -> Case {
-        self.runs.extend(programs.iter().map(|&program| Run {
-            program,
-            label: program,
-            args: &[],
-        }));
-        self
+    fn on(self, programs: &[&'static str]) -> Case {
+        let as_it_is = |case: Case, &program| case.with(program, program, "");
+        programs.iter().fold(self, as_it_is)
     }
 
     /// On one program with arguments of its own, under another name.
-    fn with(
-        mut self,
-        program: &'static str,
-        label: &'static str,
-        args: &'static [&'static str],
-    ) -> Case {
+    fn with(mut self, program: &'static str, label: &'static str, args: &'static str) -> Case {
         self.runs.push(Run {
             program,
             label,
@@ -182,13 +179,14 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn names_are_unique_and_bars_refer_to_existing_cases() {
+    fn names_are_unique_titles_given_and_bars_refer_to_existing_cases() {
         let cases = all();
         let ids: BTreeSet<_> = cases.iter().map(|case| case.id).collect();
         assert_eq!(ids.len(), cases.len());
         for case in &cases {
             let labels: BTreeSet<_> = case.runs.iter().map(|run| run.label).collect();
             assert_eq!(labels.len(), case.runs.len(), "{}", case.id);
+            assert!(!case.title.is_empty(), "{}", case.id);
             for metric in &case.metrics {
                 if let Some(Bar::Own(other, _)) = metric.bar {
                     assert!(ids.contains(other), "{}", case.id);

@@ -189,11 +189,11 @@ fn measure(
 }
 
 fn arguments(case: &Case, run: &Run, quick: bool, step_ns: f64) -> Vec<String> {
-    let quick = if quick { case.quick } else { &[] };
-    let words = [case.args, quick, run.args].concat();
+    let quick = if quick { case.quick } else { "" };
+    let words = [case.args, quick, run.args].map(str::split_whitespace);
     let own = [case.scenario.to_owned(), format!("step_ns={step_ns:.4}")];
     own.into_iter()
-        .chain(words.into_iter().map(str::to_owned))
+        .chain(words.into_iter().flatten().map(str::to_owned))
         .collect()
 }
 

@@ -1,15 +1,14 @@
 //! Sockets: the servers of the network scenarios.
 
-use std::io::{Read, Write};
 use std::sync::Arc;
 
-use harness::{Args, Costs, drive};
+use harness::{Args, Costs, drive, echo};
 use may::net::{TcpListener, TcpStream};
 
 pub fn run(args: &Args) {
     if args.scenario == "tailtcp" {
         let costs = Costs::plan(args);
-        serve(move |stream| answer(stream, costs));
+        serve(move |stream| costs.answer(stream));
     } else {
         serve(echo);
     }
@@ -27,23 +26,4 @@ fn serve(connection: impl Fn(TcpStream) + Send + Sync + 'static) {
         }
     });
     drive(addr)
-}
-
-fn echo(mut stream: TcpStream) {
-    let mut buf = [0; 256];
-    while let Ok(n @ 1..) = stream.read(&mut buf) {
-        if stream.write_all(&buf[..n]).is_err() {
-            return;
-        }
-    }
-}
-
-fn answer(mut stream: TcpStream, costs: Costs) {
-    let mut byte = [0];
-    while stream.read_exact(&mut byte).is_ok() {
-        costs.serve(byte[0]);
-        if stream.write_all(&byte).is_err() {
-            return;
-        }
-    }
 }

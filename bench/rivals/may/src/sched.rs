@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use harness::{Args, Report, memory_bytes, now_ns, spin_for, usage};
+use harness::{Args, Parking, Report, now_ns};
 use may::coroutine;
 use may::go;
 use may::sync::mpsc;
@@ -99,9 +99,8 @@ pub fn skynet(args: &Args) {
 pub fn memory(args: &Args) {
     let n = args.get("n", 10_000_usize);
     on_worker(move || {
-        let before = memory_bytes();
+        let mut parking = Parking::before(n);
         let parked = Arc::new(AtomicUsize::new(0));
-        let begin = Instant::now();
         let mut tasks = Vec::with_capacity(n);
         for _ in 0..n {
             let (wake, woken) = mpsc::channel::<()>();
@@ -115,29 +114,22 @@ pub fn memory(args: &Args) {
         while parked.load(Ordering::Relaxed) < n {
             coroutine::sleep(Duration::from_micros(100));
         }
-        let park_ms = begin.elapsed().as_secs_f64() * 1e3;
+        parking.parked();
         coroutine::sleep(Duration::from_millis(200));
-        let bytes = memory_bytes().saturating_sub(before) as f64 / n as f64;
-        let begin = Instant::now();
+        parking.settled();
         for (wake, _) in &tasks {
             wake.send(()).expect("the receiver lives");
         }
         for (_, task) in tasks {
             task.join().expect("no panic");
         }
-        let wake_ms = begin.elapsed().as_secs_f64() * 1e3;
-        Report::new("memory")
-            .put("bytes_per_task", bytes)
-            .put("park_ms", park_ms)
-            .put("wake_ms", wake_ms)
-            .print();
+        parking.woken();
     });
 }
 
 pub fn wakeup(args: &Args) {
-    let gap = Duration::from_micros(args.get("gap_us", 1_000));
-    let samples = args.get("samples", 1_000);
     let by_wake = args.text("via", "spawn") == "wake";
+    let args = args.clone();
     on_worker(move || {
         let ran = Arc::new(AtomicU64::new(0));
         let (wake, woken) = mpsc::channel::<()>();
@@ -147,30 +139,14 @@ pub fn wakeup(args: &Args) {
                 at.store(now_ns(), Ordering::Release);
             }
         });
-        let (mut late, mut missed) = (Vec::new(), 0);
-        for _ in 0..samples {
-            spin_for(gap);
-            ran.store(0, Ordering::Relaxed);
-            let begin = now_ns();
+        let wake = || {
             if by_wake {
-                wake.send(()).expect("the receiver lives");
-            } else {
-                let at = ran.clone();
-                go!(move || at.store(now_ns(), Ordering::Release));
+                return wake.send(()).expect("the receiver lives");
             }
-            while ran.load(Ordering::Acquire) == 0 && now_ns() < begin + 20_000_000 {
-                std::hint::spin_loop();
-            }
-            missed += u32::from(ran.load(Ordering::Acquire) == 0);
-            while ran.load(Ordering::Acquire) == 0 {
-                coroutine::yield_now();
-            }
-            late.push((ran.load(Ordering::Acquire) - begin) as f64 / 1e3);
-        }
-        Report::new("wakeup")
-            .percentiles("us_", &mut late)
-            .put("missed", f64::from(missed))
-            .print();
+            let at = ran.clone();
+            go!(move || at.store(now_ns(), Ordering::Release));
+        };
+        harness::wakeups(&args, &ran, wake, coroutine::yield_now);
     });
 }
 
@@ -227,19 +203,5 @@ pub fn idle(args: &Args) {
             task.join().expect("no panic");
         }
     });
-    std::thread::sleep(Duration::from_millis(500));
-    let span = args.get("seconds", 5.0);
-    let before = usage();
-    std::thread::sleep(Duration::from_secs_f64(span));
-    let after = usage();
-    Report::new("idle")
-        .put(
-            "switches_per_s",
-            (after.switches - before.switches) as f64 / span,
-        )
-        .put(
-            "cpu_pct",
-            (after.cpu - before.cpu).as_secs_f64() / span * 100.0,
-        )
-        .print();
+    harness::idle(args);
 }

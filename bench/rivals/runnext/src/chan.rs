@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use harness::{Args, Report, memory_bytes, now_ns};
+use harness::{Args, Parking, Report, now_ns};
 use runnext::chan::{Sender, bounded};
 use runnext::time::sleep;
 use runnext::{Runtime, go};
@@ -68,9 +68,8 @@ fn skynet(args: &Args, rt: &Runtime) {
 fn memory(args: &Args, rt: &Runtime) {
     let n = args.get("n", 100_000_usize);
     rt.run(|| {
-        let before = memory_bytes();
+        let mut parking = Parking::before(n);
         let parked = Arc::new(AtomicUsize::new(0));
-        let begin = Instant::now();
         let mut tasks = Vec::with_capacity(n);
         for _ in 0..n {
             let (wake, woken) = bounded::<()>(0);
@@ -84,28 +83,20 @@ fn memory(args: &Args, rt: &Runtime) {
         while parked.load(Ordering::Relaxed) < n {
             sleep(Duration::from_micros(100));
         }
-        let park_ms = begin.elapsed().as_secs_f64() * 1e3;
+        parking.parked();
         sleep(Duration::from_millis(200));
-        let bytes = memory_bytes().saturating_sub(before) as f64 / n as f64;
-        let begin = Instant::now();
+        parking.settled();
         for (wake, _) in &tasks {
             wake.send(()).expect("the receiver lives");
         }
         for (_, task) in tasks {
             task.join().expect("no panic");
         }
-        let wake_ms = begin.elapsed().as_secs_f64() * 1e3;
-        Report::new("memory")
-            .put("bytes_per_task", bytes)
-            .put("park_ms", park_ms)
-            .put("wake_ms", wake_ms)
-            .print();
+        parking.woken();
     });
 }
 
 fn wakeup(args: &Args, rt: &Runtime) {
-    let gap = Duration::from_micros(args.get("gap_us", 1_000));
-    let samples = args.get("samples", 1_000);
     rt.run(|| {
         let ran = Arc::new(AtomicU64::new(0));
         let (wake, woken) = bounded::<()>(1);
@@ -115,9 +106,8 @@ fn wakeup(args: &Args, rt: &Runtime) {
                 at.store(now_ns(), Ordering::Release);
             }
         });
-        crate::sched::report_wakeups(gap, samples, &ran, || {
-            wake.send(()).expect("the receiver lives");
-        });
+        let wake = || wake.send(()).expect("the receiver lives");
+        harness::wakeups(args, &ran, wake, runnext::yield_now);
     });
 }
 

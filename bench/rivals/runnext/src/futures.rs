@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
-use harness::{Args, Report, memory_bytes};
+use harness::{Args, Parking, Report};
 use runnext::{Runtime, block_on, spawn};
 
 /// As `sched::spawn`, of futures; the spawner is one too (`from=future`), or a goroutine with a stack.
@@ -75,9 +75,8 @@ pub fn memory(args: &Args, rt: &Runtime) {
     let n = args.get("n", 100_000_usize);
     rt.run(|| {
         let mut tasks = Vec::with_capacity(n);
-        let before = memory_bytes();
+        let mut parking = Parking::before(n);
         let parked = Arc::new(AtomicUsize::new(0));
-        let begin = Instant::now();
         for _ in 0..n {
             let bell = Bell::default();
             let (inside, parked) = (bell.clone(), parked.clone());
@@ -90,10 +89,9 @@ pub fn memory(args: &Args, rt: &Runtime) {
         while parked.load(Ordering::Relaxed) < n {
             runnext::time::sleep(Duration::from_micros(100));
         }
-        let park_ms = begin.elapsed().as_secs_f64() * 1e3;
+        parking.parked();
         runnext::time::sleep(Duration::from_millis(200));
-        let bytes = memory_bytes().saturating_sub(before) as f64 / n as f64;
-        let begin = Instant::now();
+        parking.settled();
         for (bell, _) in &tasks {
             let waker = {
                 let mut bell = bell.lock().expect("no panic");
@@ -105,11 +103,6 @@ pub fn memory(args: &Args, rt: &Runtime) {
         for (_, task) in tasks {
             task.join().expect("no panic");
         }
-        let wake_ms = begin.elapsed().as_secs_f64() * 1e3;
-        Report::new("memory")
-            .put("bytes_per_task", bytes)
-            .put("park_ms", park_ms)
-            .put("wake_ms", wake_ms)
-            .print();
+        parking.woken();
     });
 }

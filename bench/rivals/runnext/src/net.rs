@@ -1,10 +1,10 @@
 //! Sockets: the servers of the network scenarios, and deadlines.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Read};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use harness::{Args, Costs, Report, drive, unsupported};
+use harness::{Args, Costs, Report, drive, echo, unsupported};
 use runnext::Runtime;
 use runnext::net::{TcpListener, TcpStream};
 
@@ -13,7 +13,7 @@ pub fn run(args: &Args, rt: &Runtime) {
         "echo" | "connections" | "storm" => serve(rt, echo),
         "tailtcp" => {
             let costs = Costs::plan(args);
-            serve(rt, move |stream| answer(stream, costs));
+            serve(rt, move |stream| costs.answer(stream));
         }
         "deadlines" => deadlines(args, rt),
         other => unsupported(other),
@@ -32,25 +32,6 @@ fn serve(rt: &Runtime, connection: impl Fn(TcpStream) + Send + Sync + 'static) {
         }
     });
     drive(addr)
-}
-
-fn echo(mut stream: TcpStream) {
-    let mut buf = [0; 256];
-    while let Ok(n @ 1..) = stream.read(&mut buf) {
-        if stream.write_all(&buf[..n]).is_err() {
-            return;
-        }
-    }
-}
-
-fn answer(mut stream: TcpStream, costs: Costs) {
-    let mut byte = [0];
-    while stream.read_exact(&mut byte).is_ok() {
-        costs.serve(byte[0]);
-        if stream.write_all(&byte).is_err() {
-            return;
-        }
-    }
 }
 
 /// How late reads with deadlines end that nothing arrives for.

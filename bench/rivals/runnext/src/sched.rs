@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use harness::{Args, Report, memory_bytes, now_ns, spin_for, usage};
+use harness::{Args, Parking, Report, now_ns};
 use runnext::time::sleep;
 use runnext::{Runtime, blocking, go};
 
@@ -94,10 +94,9 @@ pub fn skynet(args: &Args, rt: &Runtime) {
 pub fn memory(args: &Args, rt: &Runtime) {
     let n = args.get("n", 100_000_usize);
     rt.run(|| {
-        let before = memory_bytes();
+        let mut parking = Parking::before(n);
         let parked = Arc::new(AtomicUsize::new(0));
         let (release, gate) = std::sync::mpsc::channel::<()>();
-        let begin = Instant::now();
         let mut last = go(move || blocking(|| gate.recv().expect("the sender lives")));
         for _ in 0..n {
             let parked = parked.clone();
@@ -109,54 +108,24 @@ pub fn memory(args: &Args, rt: &Runtime) {
         while parked.load(Ordering::Relaxed) < n {
             sleep(Duration::from_micros(100));
         }
-        let park_ms = begin.elapsed().as_secs_f64() * 1e3;
+        parking.parked();
         sleep(Duration::from_millis(200));
-        let bytes = memory_bytes().saturating_sub(before) as f64 / n as f64;
-        let begin = Instant::now();
+        parking.settled();
         release.send(()).expect("the gate waits");
         last.join().expect("no panic");
-        let wake_ms = begin.elapsed().as_secs_f64() * 1e3;
-        Report::new("memory")
-            .put("bytes_per_task", bytes)
-            .put("park_ms", park_ms)
-            .put("wake_ms", wake_ms)
-            .print();
+        parking.woken();
     });
 }
 
 pub fn wakeup(args: &Args, rt: &Runtime) {
-    let gap = Duration::from_micros(args.get("gap_us", 1_000));
-    let samples = args.get("samples", 1_000);
     rt.run(|| {
         let ran = Arc::new(AtomicU64::new(0));
-        report_wakeups(gap, samples, &ran, || {
+        let spawn = || {
             let at = ran.clone();
             go(move || at.store(now_ns(), Ordering::Release));
-        });
+        };
+        harness::wakeups(args, &ran, spawn, runnext::yield_now);
     });
-}
-
-/// Computes for `gap`, calls `wake`, and goes on computing until the other has stored the time in `ran`.
-pub fn report_wakeups(gap: Duration, samples: usize, ran: &AtomicU64, mut wake: impl FnMut()) {
-    let (mut late, mut missed) = (Vec::new(), 0);
-    for _ in 0..samples {
-        spin_for(gap);
-        ran.store(0, Ordering::Relaxed);
-        let begin = now_ns();
-        wake();
-        while ran.load(Ordering::Acquire) == 0 && now_ns() < begin + 20_000_000 {
-            std::hint::spin_loop();
-        }
-        missed += u32::from(ran.load(Ordering::Acquire) == 0);
-        while ran.load(Ordering::Acquire) == 0 {
-            runnext::yield_now();
-        }
-        late.push((ran.load(Ordering::Acquire) - begin) as f64 / 1e3);
-    }
-    Report::new("wakeup")
-        .percentiles("us_", &mut late)
-        .put("missed", f64::from(missed))
-        .print();
 }
 
 fn chain(turns: Arc<AtomicU64>) {
@@ -193,19 +162,5 @@ pub fn idle(args: &Args, rt: &Runtime) {
             task.join().expect("no panic");
         }
     });
-    std::thread::sleep(Duration::from_millis(500));
-    let span = args.get("seconds", 5.0);
-    let before = usage();
-    std::thread::sleep(Duration::from_secs_f64(span));
-    let after = usage();
-    Report::new("idle")
-        .put(
-            "switches_per_s",
-            (after.switches - before.switches) as f64 / span,
-        )
-        .put(
-            "cpu_pct",
-            (after.cpu - before.cpu).as_secs_f64() / span * 100.0,
-        )
-        .print();
+    harness::idle(args);
 }

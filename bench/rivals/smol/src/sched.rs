@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use harness::{Args, Report, memory_bytes};
+use harness::{Args, Parking, Report};
 use smol::{Timer, channel};
 
 use crate::{EXECUTOR, on_worker};
@@ -135,9 +135,8 @@ pub fn skynet(args: &Args) {
 pub fn memory(args: &Args) {
     let n = args.get("n", 100_000_usize);
     on_worker(async move {
-        let before = memory_bytes();
+        let mut parking = Parking::before(n);
         let parked = Arc::new(AtomicUsize::new(0));
-        let begin = Instant::now();
         let mut tasks = Vec::with_capacity(n);
         for _ in 0..n {
             let (wake, woken) = channel::bounded::<()>(1);
@@ -151,21 +150,15 @@ pub fn memory(args: &Args) {
         while parked.load(Ordering::Relaxed) < n {
             Timer::after(Duration::from_micros(100)).await;
         }
-        let park_ms = begin.elapsed().as_secs_f64() * 1e3;
+        parking.parked();
         Timer::after(Duration::from_millis(200)).await;
-        let bytes = memory_bytes().saturating_sub(before) as f64 / n as f64;
-        let begin = Instant::now();
+        parking.settled();
         for (wake, _) in &tasks {
             wake.send(()).await.expect("the receiver lives");
         }
         for (_, task) in tasks {
             task.await;
         }
-        let wake_ms = begin.elapsed().as_secs_f64() * 1e3;
-        Report::new("memory")
-            .put("bytes_per_task", bytes)
-            .put("park_ms", park_ms)
-            .put("wake_ms", wake_ms)
-            .print();
+        parking.woken();
     });
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use harness::{Args, Report, memory_bytes, now_ns, spin_for};
+use harness::{Args, Parking, Report, now_ns, spin_for};
 
 pub fn yield_now(args: &Args) {
     let (tasks, yields) = (
@@ -54,9 +54,8 @@ pub fn spawn(args: &Args) {
 
 pub fn memory(args: &Args) {
     let n = args.get("n", 10_000_usize);
-    let before = memory_bytes();
+    let mut parking = Parking::before(n);
     let parked = Arc::new(AtomicUsize::new(0));
-    let begin = Instant::now();
     let mut tasks = Vec::with_capacity(n);
     for _ in 0..n {
         let (wake, woken) = sync_channel::<()>(0);
@@ -70,20 +69,14 @@ pub fn memory(args: &Args) {
     while parked.load(Ordering::Relaxed) < n {
         thread::sleep(Duration::from_micros(100));
     }
-    let park_ms = begin.elapsed().as_secs_f64() * 1e3;
+    parking.parked();
     thread::sleep(Duration::from_millis(200));
-    let bytes = memory_bytes().saturating_sub(before) as f64 / n as f64;
-    let begin = Instant::now();
+    parking.settled();
     for (wake, thread) in tasks {
         wake.send(()).expect("the receiver lives");
         thread.join().expect("no panic");
     }
-    let wake_ms = begin.elapsed().as_secs_f64() * 1e3;
-    Report::new("memory")
-        .put("bytes_per_task", bytes)
-        .put("park_ms", park_ms)
-        .put("wake_ms", wake_ms)
-        .print();
+    parking.woken();
 }
 
 pub fn wakeup(args: &Args) {

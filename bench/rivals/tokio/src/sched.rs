@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use harness::{Args, Report, Yields, memory_bytes, now_ns, spin_for, usage};
+use harness::{Args, Parking, Report, Yields, now_ns, spin_for};
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 use tokio::task;
@@ -156,9 +156,8 @@ pub fn skynet(args: &Args, rt: &Runtime) {
 pub fn memory(args: &Args, rt: &Runtime) {
     let n = args.get("n", 100_000_usize);
     on_worker(rt, async move {
-        let before = memory_bytes();
+        let mut parking = Parking::before(n);
         let parked = Arc::new(AtomicUsize::new(0));
-        let begin = Instant::now();
         let mut tasks = Vec::with_capacity(n);
         for _ in 0..n {
             let (wake, mut woken) = mpsc::channel::<()>(1);
@@ -172,22 +171,16 @@ pub fn memory(args: &Args, rt: &Runtime) {
         while parked.load(Ordering::Relaxed) < n {
             tokio::time::sleep(Duration::from_micros(100)).await;
         }
-        let park_ms = begin.elapsed().as_secs_f64() * 1e3;
+        parking.parked();
         tokio::time::sleep(Duration::from_millis(200)).await;
-        let bytes = memory_bytes().saturating_sub(before) as f64 / n as f64;
-        let begin = Instant::now();
+        parking.settled();
         for (wake, _) in &tasks {
             wake.send(()).await.expect("the receiver lives");
         }
         for (_, task) in tasks {
             task.await.expect("no panic");
         }
-        let wake_ms = begin.elapsed().as_secs_f64() * 1e3;
-        Report::new("memory")
-            .put("bytes_per_task", bytes)
-            .put("park_ms", park_ms)
-            .put("wake_ms", wake_ms)
-            .print();
+        parking.woken();
     });
 }
 
@@ -290,19 +283,5 @@ pub fn idle(args: &Args, rt: &Runtime) {
             task.await.expect("no panic");
         }
     });
-    std::thread::sleep(Duration::from_millis(500));
-    let span = args.get("seconds", 5.0);
-    let before = usage();
-    std::thread::sleep(Duration::from_secs_f64(span));
-    let after = usage();
-    Report::new("idle")
-        .put(
-            "switches_per_s",
-            (after.switches - before.switches) as f64 / span,
-        )
-        .put(
-            "cpu_pct",
-            (after.cpu - before.cpu).as_secs_f64() / span * 100.0,
-        )
-        .print();
+    harness::idle(args);
 }

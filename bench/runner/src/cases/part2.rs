@@ -8,120 +8,90 @@ pub fn all() -> Vec<Case> {
 
 fn preemption() -> Vec<Case> {
     vec![
-        Case::new(
-            2,
-            "preempt-1",
-            "preempt",
-            "1 ms tick beside 1 tight loop, P=1",
-        )
-        .args(&["procs=1", "hogs=1"], &["seconds=1"])
-        .reps(3)
-        .on(&["go", "tokio", "may", "threads"])
-        .low("late_ms_p50", "ms", Bar::Go(0.05))
-        .low("late_ms_p99", "ms", Bar::Go(0.1))
-        .low("late_ms_max", "ms", None),
-        Case::new(
-            2,
-            "preempt-200",
-            "preempt",
-            "1 ms tick beside 200 tight loops, P=1",
-        )
-        .args(&["procs=1", "hogs=200", "seconds=6"], &["seconds=3"])
-        .reps(3)
-        .on(&["go", "threads"])
-        .low("late_ms_p50", "ms", Bar::Own("preempt-1", 2.0))
-        .low("late_ms_p99", "ms", Bar::Own("preempt-1", 2.0))
-        .low("late_ms_max", "ms", None),
-        Case::new(
-            2,
-            "blocking",
-            "blocking",
-            "1 ms tick beside 8 × 100 ms of std sleep, P=2",
-        )
-        .args(&["procs=2"], &["seconds=1"])
-        .reps(3)
-        .on(&["go", "tokio"])
-        .with("tokio", "tokio spawn_blocking", &["variant=spawn_blocking"])
-        .on(&["may", "threads"])
-        .low("late_ms_p50", "ms", None)
-        .low("late_ms_p99", "ms", None),
+        Case::new(2, "preempt-1", "preempt")
+            .title("1 ms tick beside 1 tight loop, P=1")
+            .args("procs=1 hogs=1")
+            .quick("seconds=1")
+            .reps(3)
+            .on(&["go", "tokio", "may", "threads"])
+            .low("late_ms_p50", "ms", Bar::Go(0.05))
+            .low("late_ms_p99", "ms", Bar::Go(0.1))
+            .low("late_ms_max", "ms", None),
+        Case::new(2, "preempt-200", "preempt")
+            .title("1 ms tick beside 200 tight loops, P=1")
+            .args("procs=1 hogs=200 seconds=6")
+            .quick("seconds=3")
+            .reps(3)
+            .on(&["go", "threads"])
+            .low("late_ms_p50", "ms", Bar::Own("preempt-1", 2.0))
+            .low("late_ms_p99", "ms", Bar::Own("preempt-1", 2.0))
+            .low("late_ms_max", "ms", None),
+        Case::new(2, "blocking", "blocking")
+            .title("1 ms tick beside 8 × 100 ms of std sleep, P=2")
+            .args("procs=2")
+            .quick("seconds=1")
+            .reps(3)
+            .on(&["go", "tokio"])
+            .with("tokio", "tokio spawn_blocking", "variant=spawn_blocking")
+            .on(&["may", "threads"])
+            .low("late_ms_p50", "ms", None)
+            .low("late_ms_p99", "ms", None),
     ]
 }
 
 fn blocked_threads() -> Vec<Case> {
-    let gap = |id, title, args| {
-        Case::new(2, id, "gap", title)
-            .args(args, &["tries=20"])
+    let gap = |id, args| {
+        Case::new(2, id, "gap")
+            .args(args)
+            .quick("tries=20")
             .reps(3)
             .on(&["go", "tokio", "threads"])
             .low("gap_ms_p50", "ms", None)
             .low("gap_ms_p99", "ms", Bar::Value(3.0))
     };
     vec![
-        gap(
-            "gap-sleep",
-            "a yielder's longest gap beside a std sleep, P=1",
-            &["procs=1", "kind=sleep"],
-        ),
-        gap(
-            "gap-usleep",
-            "a yielder's longest gap beside C's usleep, P=1",
-            &["procs=1", "kind=usleep"],
-        ),
-        gap(
-            "gap-pipe",
-            "a yielder's longest gap beside a pipe read, P=1",
-            &["procs=1", "kind=pipe"],
-        ),
-        gap(
-            "gap-mutex",
-            "a yielder's longest gap beside a std Mutex, P=1",
-            &["procs=1", "kind=mutex"],
-        ),
+        gap("gap-sleep", "procs=1 kind=sleep")
+            .title("a yielder's longest gap beside a std sleep, P=1"),
+        gap("gap-usleep", "procs=1 kind=usleep")
+            .title("a yielder's longest gap beside C's usleep, P=1"),
+        gap("gap-pipe", "procs=1 kind=pipe")
+            .title("a yielder's longest gap beside a pipe read, P=1"),
+        gap("gap-mutex", "procs=1 kind=mutex")
+            .title("a yielder's longest gap beside a std Mutex, P=1"),
     ]
 }
 
 fn costs() -> Vec<Case> {
     vec![
-        Case::new(
-            2,
-            "lost",
-            "lost",
-            "throughput lost to 10 ms slices, and to a 1 kHz tick, P=2",
-        )
-        .args(&["procs=2"], &["ms=300"])
-        .reps(3)
-        .on(&["go", "threads"])
-        .low("slices_pct", "%", Bar::Value(1.0))
-        .low("ticks_pct", "%", Bar::Value(6.0)),
-        Case::new(
-            2,
-            "syscall",
-            "syscall",
-            "what a marked blocking call adds to getppid, P=2",
-        )
-        .args(&["procs=2"], &[])
-        .with("go", "go", &["n=1000000"])
-        .with("tokio", "tokio block_in_place", &["n=5000"])
-        .low("overhead_ns", "ns", Bar::Go(1.0)),
-        Case::new(
-            2,
-            "checkpoint",
-            "checkpoint",
-            "what checkpoint() adds to a loop of 20 ns, P=1",
-        )
-        .args(&["procs=1"], &[])
-        .low("cost_ns", "ns", Bar::Value(1.0)),
+        Case::new(2, "lost", "lost")
+            .title("throughput lost to 10 ms slices, and to a 1 kHz tick, P=2")
+            .args("procs=2")
+            .quick("ms=300")
+            .reps(3)
+            .on(&["go", "threads"])
+            .low("slices_pct", "%", Bar::Value(1.0))
+            .low("ticks_pct", "%", Bar::Value(6.0)),
+        Case::new(2, "syscall", "syscall")
+            .title("what a marked blocking call adds to getppid, P=2")
+            .args("procs=2")
+            .with("go", "go", "n=1000000")
+            .with("tokio", "tokio block_in_place", "n=5000")
+            .low("overhead_ns", "ns", Bar::Go(1.0)),
+        Case::new(2, "checkpoint", "checkpoint")
+            .title("what checkpoint() adds to a loop of 20 ns, P=1")
+            .args("procs=1")
+            .low("cost_ns", "ns", Bar::Value(1.0)),
     ]
 }
 
 fn mixed_load() -> Vec<Case> {
-    let tail = |id, title, args| {
-        Case::new(2, id, "tail", title)
-            .args(args, &["seconds=4"])
+    let tail = |id, args| {
+        Case::new(2, id, "tail")
+            .args(args)
+            .quick("seconds=4")
             .reps(3)
             .on(&["go", "tokio"])
-            .with("tokio", "tokio spawn_blocking", &["variant=spawn_blocking"])
+            .with("tokio", "tokio spawn_blocking", "variant=spawn_blocking")
             .on(&["may", "threads"])
             .low("light_ms_p50", "ms", Bar::Best(1.0))
             .low("light_ms_p90", "ms", None)
@@ -134,15 +104,9 @@ fn mixed_load() -> Vec<Case> {
             .high("client_max", "requests", None)
     };
     vec![
-        tail(
-            "tail-think1",
-            "mixed load, heavy clients think 1 ms, P=2",
-            &["procs=2", "think_us=1000", "seconds=15"],
-        ),
-        tail(
-            "tail-think0",
-            "mixed load, heavy clients never think, P=2",
-            &["procs=2", "think_us=0", "seconds=15"],
-        ),
+        tail("tail-think1", "procs=2 think_us=1000 seconds=15")
+            .title("mixed load, heavy clients think 1 ms, P=2"),
+        tail("tail-think0", "procs=2 think_us=0 seconds=15")
+            .title("mixed load, heavy clients never think, P=2"),
     ]
 }

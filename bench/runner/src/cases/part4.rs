@@ -9,9 +9,10 @@ pub fn all() -> Vec<Case> {
 const RIVALS: &[&str] = &["go", "tokio", "smol", "may", "threads"];
 
 fn echo() -> Vec<Case> {
-    let case = |id, title, args| {
-        Case::new(4, id, "echo", title)
-            .args(args, &["seconds=1", "warm=0.3"])
+    let case = |id, args| {
+        Case::new(4, id, "echo")
+            .args(args)
+            .quick("seconds=1 warm=0.3")
             .on(RIVALS)
             .high("per_s", "/s", Bar::Best(1.05))
             .low("us_p50", "µs", None)
@@ -19,61 +20,44 @@ fn echo() -> Vec<Case> {
             .low("server_cpu_us", "µs", None)
     };
     vec![
-        case(
-            "echo-2",
-            "TCP echo, 64 connections of 64 bytes, P=2, cores shared",
-            &["procs=2"],
-        ),
-        case(
-            "echo-1",
-            "TCP echo, 64 connections of 64 bytes, P=1, a core each",
-            &["procs=1"],
-        ),
+        case("echo-2", "procs=2").title("TCP echo, 64 connections of 64 bytes, P=2, cores shared"),
+        case("echo-1", "procs=1").title("TCP echo, 64 connections of 64 bytes, P=1, a core each"),
     ]
 }
 
 fn connections() -> Vec<Case> {
     vec![
-        Case::new(
-            4,
-            "connections",
-            "connections",
-            "10k connections that wait, P=2",
-        )
-        .args(&["procs=2", "n=10000"], &["n=2000"])
-        .reps(3)
-        .on(&["go", "tokio", "smol"])
-        .low("bytes_per_connection", "B", Bar::Value(6_144.0)),
-        Case::new(
-            4,
-            "storm",
-            "storm",
-            "2000 connections opened, used and closed, P=2",
-        )
-        .args(&["procs=2", "n=2000"], &[])
-        .reps(3)
-        .on(RIVALS)
-        .high("per_s", "/s", None)
-        .low("lost", "", Bar::Value(0.0))
-        .low("leaked_fds", "", Bar::Value(0.0)),
-        Case::new(
-            4,
-            "deadlines",
-            "deadlines",
-            "reads that time out after 1 ns to 0.1 s, P=2",
-        )
-        .args(&["procs=2"], &["rounds=90"])
-        .reps(3)
-        .low("early", "", Bar::Value(0.0))
-        .low("late_us_p50", "µs", None)
-        .low("late_us_p99", "µs", Bar::Value(1_000.0)),
+        Case::new(4, "connections", "connections")
+            .title("10k connections that wait, P=2")
+            .args("procs=2 n=10000")
+            .quick("n=2000")
+            .reps(3)
+            .on(&["go", "tokio", "smol"])
+            .low("bytes_per_connection", "B", Bar::Value(6_144.0)),
+        Case::new(4, "storm", "storm")
+            .title("2000 connections opened, used and closed, P=2")
+            .args("procs=2 n=2000")
+            .reps(3)
+            .on(RIVALS)
+            .high("per_s", "/s", None)
+            .low("lost", "", Bar::Value(0.0))
+            .low("leaked_fds", "", Bar::Value(0.0)),
+        Case::new(4, "deadlines", "deadlines")
+            .title("reads that time out after 1 ns to 0.1 s, P=2")
+            .args("procs=2")
+            .quick("rounds=90")
+            .reps(3)
+            .low("early", "", Bar::Value(0.0))
+            .low("late_us_p50", "µs", None)
+            .low("late_us_p99", "µs", Bar::Value(1_000.0)),
     ]
 }
 
 fn mixed_load() -> Vec<Case> {
-    let case = |id, title, args| {
-        Case::new(4, id, "tailtcp", title)
-            .args(args, &["seconds=4"])
+    let case = |id, args| {
+        Case::new(4, id, "tailtcp")
+            .args(args)
+            .quick("seconds=4")
             .reps(3)
             .on(&["go", "tokio", "threads"])
             .low("light_ms_p50", "ms", Bar::Best(1.0))
@@ -82,15 +66,8 @@ fn mixed_load() -> Vec<Case> {
             .high("fair", "", None)
     };
     vec![
-        case(
-            "tailtcp",
-            "mixed load over TCP, heavy clients think 1 ms, P=2",
-            &["procs=2"],
-        ),
-        case(
-            "tailtcp-think0",
-            "mixed load over TCP, heavy clients never think, P=2",
-            &["procs=2", "think_us=0"],
-        ),
+        case("tailtcp", "procs=2").title("mixed load over TCP, heavy clients think 1 ms, P=2"),
+        case("tailtcp-think0", "procs=2 think_us=0")
+            .title("mixed load over TCP, heavy clients never think, P=2"),
     ]
 }

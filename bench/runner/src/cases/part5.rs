@@ -7,197 +7,135 @@ pub fn all() -> Vec<Case> {
 }
 
 fn tax() -> Vec<Case> {
-    let case = |id, title, args| {
-        Case::new(5, id, "group-tax", title).args(args, &["yields=500000", "pings=200000"])
+    let case = |id, args| {
+        Case::new(5, id, "group-tax")
+            .args(args)
+            .quick("yields=500000 pings=200000")
     };
-    let within = |id, title, args, factor| {
-        case(id, title, args)
+    let within = |id, args, factor| {
+        case(id, args)
             .low("yield_ns", "ns", Bar::Own("group-unused", factor))
             .low("ping_ns", "ns", Bar::Own("group-unused", factor))
     };
     vec![
-        case(
-            "group-unused",
-            "32 yielders, ping-pong; no groups, P=1",
-            &["procs=1"],
-        )
-        .low("yield_ns", "ns", None)
-        .low("ping_ns", "ns", None),
-        within(
-            "group-idle",
-            "the same beside one group that is idle",
-            &["procs=1", "idle=true"],
-            1.02,
-        ),
-        within(
-            "group-one",
-            "the same, all in one group",
-            &["procs=1", "groups=1"],
-            1.05,
-        ),
-        within(
-            "group-16",
-            "the same, over 16 groups",
-            &["procs=1", "groups=16"],
-            1.1,
-        ),
+        case("group-unused", "procs=1")
+            .title("32 yielders, ping-pong; no groups, P=1")
+            .low("yield_ns", "ns", None)
+            .low("ping_ns", "ns", None),
+        within("group-idle", "procs=1 idle=true", 1.02)
+            .title("the same beside one group that is idle"),
+        within("group-one", "procs=1 groups=1", 1.05).title("the same, all in one group"),
+        within("group-16", "procs=1 groups=16", 1.1).title("the same, over 16 groups"),
     ]
 }
 
 fn shares() -> Vec<Case> {
-    let cheat = |id, title, args| {
-        Case::new(5, id, "group-cheats", title)
-            .args(args, &["seconds=1"])
+    let cheat = |id, args| {
+        Case::new(5, id, "group-cheats")
+            .args(args)
+            .quick("seconds=1")
             .reps(3)
             .low("gain_percent", "%", Bar::Value(3.0))
     };
     vec![
-        Case::new(
-            5,
-            "group-weights",
-            "group-weights",
-            "weights 1:2:4:8 with 1000, 64, 8, P hogs, P=2",
-        )
-        .args(&["procs=2"], &["seconds=2"])
-        .reps(3)
-        .low("error_percent", "%", Bar::Value(2.0))
-        .high("jain", "", Bar::Value(0.99))
-        .low("felt_ms", "ms", Bar::Value(50.0)),
-        cheat(
-            "cheat-sleep",
-            "one that sleeps just before its slice ends",
-            &["how=sleep"],
-        ),
-        cheat(
-            "cheat-yield",
-            "one that yields all the time",
-            &["how=yield"],
-        ),
-        cheat(
-            "cheat-spawn",
-            "one that spawns all the time",
-            &["how=spawn"],
-        ),
-        Case::new(
-            5,
-            "group-floor",
-            "group-floor",
-            "a Low group beside Normal hogs, P=2",
-        )
-        .args(&["procs=2"], &["seconds=1"])
-        .reps(3)
-        .high("low_percent", "%", Bar::Value(5.0)),
-        Case::new(
-            5,
-            "group-rest",
-            "group-floor",
-            "a Low group beside a group of one core, P=2",
-        )
-        .args(&["procs=2", "quota=1"], &["seconds=1"])
-        .reps(3)
-        .high("left_percent", "%", Bar::Value(90.0)),
+        Case::new(5, "group-weights", "group-weights")
+            .title("weights 1:2:4:8 with 1000, 64, 8, P hogs, P=2")
+            .args("procs=2")
+            .quick("seconds=2")
+            .reps(3)
+            .low("error_percent", "%", Bar::Value(2.0))
+            .high("jain", "", Bar::Value(0.99))
+            .low("felt_ms", "ms", Bar::Value(50.0)),
+        cheat("cheat-sleep", "how=sleep").title("one that sleeps just before its slice ends"),
+        cheat("cheat-yield", "how=yield").title("one that yields all the time"),
+        cheat("cheat-spawn", "how=spawn").title("one that spawns all the time"),
+        Case::new(5, "group-floor", "group-floor")
+            .title("a Low group beside Normal hogs, P=2")
+            .args("procs=2")
+            .quick("seconds=1")
+            .reps(3)
+            .high("low_percent", "%", Bar::Value(5.0)),
+        Case::new(5, "group-rest", "group-floor")
+            .title("a Low group beside a group of one core, P=2")
+            .args("procs=2 quota=1")
+            .quick("seconds=1")
+            .reps(3)
+            .high("left_percent", "%", Bar::Value(90.0)),
     ]
 }
 
 fn limits() -> Vec<Case> {
-    let quota = |id, title, args| {
-        Case::new(5, id, "group-quota", title)
-            .args(args, &["seconds=2"])
+    let quota = |id, args| {
+        Case::new(5, id, "group-quota")
+            .args(args)
+            .quick("seconds=2")
             .reps(3)
             .low("error_percent", "%", Bar::Value(2.0))
     };
     vec![
-        quota("quota-0.25", "two hogs on 0.25 cores, P=2", &["quota=0.25"]),
-        quota(
-            "quota-0.5",
-            "one hog on 0.5 cores, P=1",
-            &["quota=0.5", "procs=1"],
-        )
-        .low("pause_ms", "ms", Bar::Value(5.0)),
-        quota("quota-1.5", "two hogs on 1.5 cores, P=2", &["quota=1.5"]),
-        Case::new(
-            5,
-            "governor",
-            "group-governor",
-            "four governed groups under a limit of 0.8, P=2",
-        )
-        .args(&["procs=2"], &["seconds=2"])
-        .reps(3)
-        .low("error_percent", "%", Bar::Value(2.0))
-        .low("most_over_least", "", None),
+        quota("quota-0.25", "quota=0.25").title("two hogs on 0.25 cores, P=2"),
+        quota("quota-0.5", "quota=0.5 procs=1")
+            .title("one hog on 0.5 cores, P=1")
+            .low("pause_ms", "ms", Bar::Value(5.0)),
+        quota("quota-1.5", "quota=1.5").title("two hogs on 1.5 cores, P=2"),
+        Case::new(5, "governor", "group-governor")
+            .title("four governed groups under a limit of 0.8, P=2")
+            .args("procs=2")
+            .quick("seconds=2")
+            .reps(3)
+            .low("error_percent", "%", Bar::Value(2.0))
+            .low("most_over_least", "", None),
     ]
 }
 
 fn latency() -> Vec<Case> {
-    let wake = |id, title, args| {
-        Case::new(5, id, "group-wake", title)
-            .args(args, &["seconds=1"])
+    let wake = |id, args| {
+        Case::new(5, id, "group-wake")
+            .args(args)
+            .quick("seconds=1")
             .reps(3)
             .low("late_ms_p99", "ms", Bar::Value(1.0))
             .low("late_ms_p999", "ms", Bar::Value(3.0))
     };
     vec![
-        wake(
-            "wake-timer",
-            "High, a timer at 1 kHz, beside 8 Low hogs per P",
-            &["via=timer"],
-        ),
-        wake(
-            "wake-chan",
-            "High, a channel at 1 kHz, beside 8 Low hogs per P",
-            &["via=chan"],
-        ),
-        wake(
-            "wake-socket",
-            "High, a socket at 1 kHz, beside 8 Low hogs per P",
-            &["via=socket"],
-        ),
-        Case::new(
-            5,
-            "group-locks",
-            "group-locks",
-            "a High waiter, a Low owner, Normal hogs",
-        )
-        .args(&["procs=2"], &["seconds=1"])
-        .reps(3)
-        .low("wait_ms_p99", "ms", Bar::Value(1.4)),
-        Case::new(
-            5,
-            "group-elastic",
-            "group-elastic",
-            "load of 60, 90, 60 % beside Low hogs under CpuLimit::Adaptive",
-        )
-        .args(&["procs=2"], &["seconds=1"])
-        .reps(3)
-        .low("phase0_ms_p99", "ms", None)
-        .high("phase0_left_percent", "%", None),
+        wake("wake-timer", "via=timer").title("High, a timer at 1 kHz, beside 8 Low hogs per P"),
+        wake("wake-chan", "via=chan").title("High, a channel at 1 kHz, beside 8 Low hogs per P"),
+        wake("wake-socket", "via=socket").title("High, a socket at 1 kHz, beside 8 Low hogs per P"),
+        Case::new(5, "group-locks", "group-locks")
+            .title("a High waiter, a Low owner, Normal hogs")
+            .args("procs=2")
+            .quick("seconds=1")
+            .reps(3)
+            .low("wait_ms_p99", "ms", Bar::Value(1.4)),
+        Case::new(5, "group-elastic", "group-elastic")
+            .title("load of 60, 90, 60 % beside Low hogs under CpuLimit::Adaptive")
+            .args("procs=2")
+            .quick("seconds=1")
+            .reps(3)
+            .low("phase0_ms_p99", "ms", None)
+            .high("phase0_left_percent", "%", None),
     ]
 }
 
 fn mixed() -> Vec<Case> {
-    let case = |id, title, args| {
-        Case::new(5, id, "group-mixed", title)
-            .args(args, &["seconds=1"])
+    let case = |id, args| {
+        Case::new(5, id, "group-mixed")
+            .args(args)
+            .quick("seconds=1")
             .reps(3)
             .low("light_ms_p50", "ms", None)
     };
     vec![
-        case(
-            "cpuworker-alone",
-            "1000 light requests/s, nothing beside them, P=2",
-            &["mode=alone"],
-        )
-        .on(&["go"])
-        .low("light_ms_p99", "ms", None),
-        case(
-            "cpuworker",
-            "1000 light requests/s beside 12 heavy clients, P=2",
-            &["mode=grouped"],
-        )
-        .on(&["go"])
-        .with("runnext", "runnext without groups", &["mode=plain"])
-        .low("light_ms_p99", "ms", Bar::Go(0.1))
-        .high("busy_percent", "%", None)
-        .high("heavy_per_s", "/s", None),
+        case("cpuworker-alone", "mode=alone")
+            .title("1000 light requests/s, nothing beside them, P=2")
+            .on(&["go"])
+            .low("light_ms_p99", "ms", None),
+        case("cpuworker", "mode=grouped")
+            .title("1000 light requests/s beside 12 heavy clients, P=2")
+            .on(&["go"])
+            .with("runnext", "runnext without groups", "mode=plain")
+            .low("light_ms_p99", "ms", Bar::Go(0.1))
+            .high("busy_percent", "%", None)
+            .high("heavy_per_s", "/s", None),
     ]
 }
