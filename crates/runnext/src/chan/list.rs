@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::*};
 
 use runnext_core::shim::CachePadded;
 
-use super::wait::{Mode, Node, Outcome, Queue, Step, win};
+use super::wait::{Mode, Node, Outcome, Queue, Step, attempt_or_queue, win};
 use super::{Flavor, Probe};
 use crate::lock::Lock;
 use crate::sched::call::Call;
@@ -304,22 +304,10 @@ impl<T> Flavor<T> for List<T> {
     }
 
     unsafe fn recv(&self, into: *mut T, node: &Node, mode: Mode) -> Step {
-        loop {
-            // SAFETY: the contract.
-            let quick = || unsafe { self.quick_recv(into) };
-            match mode {
-                Mode::QueueMore(own) if self.probe_recv().ready => return win(own, quick),
-                Mode::QueueMore(_) => {}
-                Mode::Try => return quick(),
-                Mode::Queue => match quick() {
-                    Step::Blocked => {}
-                    step => return step,
-                },
-            }
-            if self.queue_recv(node) {
-                return Step::Blocked;
-            }
-        }
+        // SAFETY: the contract.
+        let quick = || unsafe { self.quick_recv(into) };
+        let is_ready = || self.probe_recv().ready;
+        attempt_or_queue(mode, is_ready, quick, || self.queue_recv(node))
     }
 
     fn leave_send(&self, _: &Node) {}

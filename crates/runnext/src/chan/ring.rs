@@ -39,7 +39,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 
 use runnext_core::shim::CachePadded;
 
-use super::wait::{Mode, Node, Outcome, Queue, Step, win};
+use super::wait::{Mode, Node, Outcome, Queue, Step, attempt_or_queue};
 use super::{Flavor, Probe};
 use crate::lock::{Lock, LockGuard};
 use crate::sched::call::Call;
@@ -281,22 +281,9 @@ impl<T> Ring<T> {
 
     /// As a send, for a value that comes later: `Done` means that a place is kept for it.
     pub(super) fn promise(&self, node: &Node, mode: Mode) -> Step {
-        loop {
-            match mode {
-                Mode::QueueMore(own) if self.probe_send().ready => {
-                    return win(own, || self.quick_promise());
-                }
-                Mode::QueueMore(_) => {}
-                Mode::Try => return self.quick_promise(),
-                Mode::Queue => match self.quick_promise() {
-                    Step::Blocked => {}
-                    step => return step,
-                },
-            }
-            if self.queue_send(node) {
-                return Step::Blocked;
-            }
-        }
+        let is_ready = || self.probe_send().ready;
+        let quick = || self.quick_promise();
+        attempt_or_queue(mode, is_ready, quick, || self.queue_send(node))
     }
 
     fn quick_promise(&self) -> Step {
@@ -395,41 +382,17 @@ impl<T> Flavor<T> for Ring<T> {
     }
 
     unsafe fn send(&self, value: *mut T, node: &Node, mode: Mode) -> Step {
-        loop {
-            // SAFETY: the contract.
-            let quick = || unsafe { self.quick_send(value) };
-            match mode {
-                Mode::QueueMore(own) if self.probe_send().ready => return win(own, quick),
-                Mode::QueueMore(_) => {}
-                Mode::Try => return quick(),
-                Mode::Queue => match quick() {
-                    Step::Blocked => {}
-                    step => return step,
-                },
-            }
-            if self.queue_send(node) {
-                return Step::Blocked;
-            }
-        }
+        // SAFETY: the contract.
+        let quick = || unsafe { self.quick_send(value) };
+        let is_ready = || self.probe_send().ready;
+        attempt_or_queue(mode, is_ready, quick, || self.queue_send(node))
     }
 
     unsafe fn recv(&self, into: *mut T, node: &Node, mode: Mode) -> Step {
-        loop {
-            // SAFETY: the contract.
-            let quick = || unsafe { self.quick_recv(into) };
-            match mode {
-                Mode::QueueMore(own) if self.probe_recv().ready => return win(own, quick),
-                Mode::QueueMore(_) => {}
-                Mode::Try => return quick(),
-                Mode::Queue => match quick() {
-                    Step::Blocked => {}
-                    step => return step,
-                },
-            }
-            if self.queue_recv(node) {
-                return Step::Blocked;
-            }
-        }
+        // SAFETY: the contract.
+        let quick = || unsafe { self.quick_recv(into) };
+        let is_ready = || self.probe_recv().ready;
+        attempt_or_queue(mode, is_ready, quick, || self.queue_recv(node))
     }
 
     fn leave_send(&self, node: &Node) {

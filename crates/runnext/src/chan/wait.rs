@@ -85,6 +85,31 @@ pub(crate) fn win(own: Ticket, attempt: impl FnOnce() -> Step) -> Step {
     }
 }
 
+/// Makes the `attempt`, unless it is not the first of its wait and there is nothing to do; where it comes to nothing, queues. What came
+/// between makes `queue` fail, and is worth another attempt.
+#[inline]
+pub(crate) fn attempt_or_queue(
+    mode: Mode,
+    is_ready: impl Fn() -> bool,
+    attempt: impl Fn() -> Step,
+    queue: impl Fn() -> bool,
+) -> Step {
+    loop {
+        match mode {
+            Mode::QueueMore(own) if is_ready() => return win(own, attempt),
+            Mode::QueueMore(_) => {}
+            Mode::Try => return attempt(),
+            Mode::Queue => match attempt() {
+                Step::Blocked => {}
+                step => return step,
+            },
+        }
+        if queue() {
+            return Step::Blocked;
+        }
+    }
+}
+
 /// What a node tells its server.
 #[derive(Debug)]
 pub(crate) struct Entry {
