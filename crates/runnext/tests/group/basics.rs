@@ -100,7 +100,11 @@ fn beside_burners<T>(f: impl FnOnce() -> T) -> T {
     let stop = AtomicBool::new(false);
     std::thread::scope(|s| {
         for _ in 0..4 {
-            s.spawn(|| while !stop.load(Relaxed) {});
+            s.spawn(|| {
+                while !stop.load(Relaxed) {
+                    std::hint::spin_loop()
+                }
+            });
         }
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(f));
         stop.store(true, Relaxed);
