@@ -13,6 +13,7 @@
 //! | [`park`]   | a goroutine's state word: park and wake                     | sleeper and waker         |
 //! | [`owner`]  | a thread's state word: who has its P                        | the thread and robbers    |
 //! | [`signal`] | between a future's poller and its wakers                    | sleeper and any wakers    |
+//! | [`searchers`] | who looks for work, and who is woken for it              | submitters and idlers     |
 //! | [`steal`]  | the order in which a thief visits its victims               | read-only                 |
 //! | [`rng`]    | the dice behind every scheduling choice, seeded             | no; one per P             |
 //! | [`group`]  | which task group runs: shares, quotas, the governor         | atomics, and plain parts  |
@@ -37,6 +38,8 @@ pub mod park;
 #[forbid(unsafe_code)]
 pub mod rng;
 pub mod runq;
+#[cfg_attr(not(loom), forbid(unsafe_code))] // its models keep notes beside loom
+pub mod searchers;
 pub mod shim;
 #[forbid(unsafe_code)]
 pub mod signal;

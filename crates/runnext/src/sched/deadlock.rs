@@ -61,7 +61,7 @@ impl Shared {
     #[inline]
     pub(super) fn note_rest(&self) {
         fence(SeqCst); // pairs with the one in `thread_rests`
-        if self.idle_ps.load(Relaxed) == self.procs()
+        if self.searchers.idle() == self.procs()
             && BLOCKED.load(Relaxed) > 0
             && !self.seat.is_needed()
         {

@@ -1,27 +1,24 @@
 //! Idle Ps, idle Ms, and starting one of them.
 //!
-//! # Words
-//! A *searcher* (spinning M) holds a P, has nothing to run and looks for work, or was just started to.
-//! `spinning` counts them. Wake-ups start at most one at a time; each that finds work starts the next.
-//!
 //! # Protocol
-//! See `sched`, "Nothing runnable is ever stranded". The pair of fences is in `wake_one` and in
-//! `worker::give_up_p`.
+//! `runnext_core::searchers`: who counts as what, which fences pair, and why nobody is left asleep beside work.
 //!
 //! # Context
 //! Nothing else is locked under the idle lock. It guards both stacks and the number of Ps. Popping an M and
 //! handing it a P neither sleeps nor allocates, so a signal handler may.
 
 use std::ptr;
-use std::sync::atomic::{Ordering::*, fence};
+use std::sync::atomic::Ordering::*;
 
 use runnext_core::list::List;
+use runnext_core::searchers::{Need, Roster};
 
 use super::Shared;
 use crate::m::M;
 use crate::p::P;
 
 pub(super) struct Idle {
+    pub(super) roster: Roster,
     ps: *const P,
     ms: *const M,
     pub(super) ms_len: usize,
@@ -39,6 +36,7 @@ unsafe impl Send for Idle {}
 impl Idle {
     pub(super) const fn new() -> Idle {
         Idle {
+            roster: Roster::new(),
             ps: ptr::null(),
             ms: ptr::null(),
             ms_len: 0,
@@ -146,13 +144,11 @@ impl Shared {
     /// to it that the work does not wait for a P that is stuck.
     #[inline]
     pub(crate) fn wake_one(&self) {
-        fence(SeqCst); // pairs with the fences in `give_up_p` and in the monitor
-        if self.idle_ps.load(Relaxed) != 0 {
-            if self.spinning.load(Relaxed) == 0 {
-                self.wake_one_slow();
-            }
-        } else {
-            self.monitor.work_waits(self.has_urgent());
+        // Its fence pairs with the monitor's, too.
+        match self.searchers.queued() {
+            Need::Nothing => {}
+            Need::Searcher => self.wake_one_slow(),
+            Need::Turn => self.monitor.work_waits(self.has_urgent()),
         }
     }
 
@@ -169,35 +165,36 @@ impl Shared {
 
     #[cold]
     fn wake_one_slow(&self) {
-        if self
-            .spinning
-            .compare_exchange(0, 1, SeqCst, Relaxed)
-            .is_err()
-        {
+        if !self.searchers.claim() {
             return;
         }
-        match self.take_idle_p(ptr::null()) {
-            Some(p) => self.start_m(p, true),
-            None => {
-                self.need_spinning.store(true, SeqCst);
-                self.spinning.fetch_sub(1, SeqCst);
+        let p = {
+            let mut idle = self.idle.lock();
+            let p = idle.pop_p();
+            match p {
+                Some(_) => self.searchers.p_taken(&mut idle.roster),
+                None => self.searchers.disclaim(&mut idle.roster),
             }
+            p
+        };
+        if let Some(p) = p {
+            self.start_m(p, true);
         }
     }
 
     /// Whether some P but the caller's runs goroutines. A moment's view.
     pub(super) fn others_run(&self) -> bool {
-        self.procs() > self.idle_ps.load(Relaxed) + self.spinning.load(Relaxed) + 1
+        self.procs() > self.searchers.idle() + self.searchers.spinning() + 1
     }
 
     /// An idle P, `preferred` if it is one.
     pub(super) fn take_idle_p(&self, preferred: *const P) -> Option<&'static P> {
-        if self.idle_ps.load(Relaxed) == 0 {
+        if self.searchers.idle() == 0 {
             return None;
         }
         let mut idle = self.idle.lock();
         let p = idle.remove_p(preferred).or_else(|| idle.pop_p())?;
-        self.idle_ps.fetch_sub(1, SeqCst);
+        self.searchers.p_taken(&mut idle.roster);
         Some(p)
     }
 
@@ -224,7 +221,7 @@ impl Shared {
         p.m.store(ptr::null_mut(), Relaxed);
         if p.id < self.procs() {
             idle.push_p(p);
-            self.idle_ps.fetch_add(1, SeqCst);
+            self.searchers.p_idles(&mut idle.roster);
         } else {
             p.retired.store(true, Relaxed);
         }
@@ -241,7 +238,7 @@ impl Shared {
             return;
         }
         if spinning {
-            self.spinning.fetch_sub(1, SeqCst);
+            self.searchers.leave();
         }
         // SAFETY: the caller owns p.
         let work = unsafe { p.runq.drain() };
@@ -260,7 +257,7 @@ impl Shared {
                 return owner.hand(p);
             }
             self.idle_p(p);
-            fence(SeqCst); // as an idler: look once more
+            self.searchers.look_again();
             if !self.has_wired() {
                 return;
             }
@@ -288,7 +285,7 @@ impl Shared {
             return self.start_m(p, false);
         }
         self.idle_p(p);
-        fence(SeqCst); // as an idler: look once more
+        self.searchers.look_again();
         if self.any_work() || self.seat.is_unwatched() {
             self.wake_one();
         } else {
@@ -298,7 +295,7 @@ impl Shared {
 
     /// Nothing runs, nothing is queued, nothing will become due: no goroutine can move by itself.
     pub(super) fn is_dormant(&self) -> bool {
-        self.idle_ps.load(SeqCst) == self.procs()
+        self.searchers.all_idle(self.procs())
             && !self.any_work()
             && !self.seat.is_needed()
             && self.threads.all_idle()
@@ -338,14 +335,14 @@ impl Shared {
                 }
             }
             idle.ps = kept.ps;
-            self.idle_ps.store(count, SeqCst);
+            self.searchers.recount(&mut idle.roster, count);
             old
         };
         if !work.is_empty() {
             self.prepend_global(work);
         }
         self.resize_groups(n);
-        fence(SeqCst);
+        self.searchers.look_again();
         if self.any_work() || self.seat.is_unwatched() {
             self.wake_one();
         }

@@ -20,7 +20,8 @@
 //! *Submitter*: 1 queue the goroutine  2 full fence  3 if some P is idle and nobody searches, start a searcher.
 //! *Idler*: 1 put the P on the idle list, stop searching  2 full fence  3 look at all queues once more.
 //! Whatever the order, either the submitter sees the idle P, or the idler sees the goroutine. A searcher
-//! that finds work starts the next one before it runs it, so a burst spreads as a chain, not as a stampede.
+//! that finds work starts the next one before it runs it, so a burst spreads as a chain, not as a stampede. The counts and the fences are
+//! in `runnext_core::searchers`, with the cases in between.
 //!
 //! # Rules of the house
 //! R1  In RT, and under any `Lock`, nothing calls the allocator or user code: a goroutine that was preempted
@@ -54,6 +55,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use runnext_core::list::List;
+use runnext_core::searchers::Searchers;
 use runnext_core::steal::StealOrder;
 use runnext_sys::cpu;
 
@@ -139,10 +141,7 @@ pub(crate) struct Shared {
     urgent_len: AtomicUsize,
     idle: Lock<idle::Idle>,
     seat: seat::Seat,
-    idle_ps: AtomicUsize,
-    spinning: AtomicUsize,
-    /// Somebody wanted to start a searcher and found no idle P: the next M that runs dry must search.
-    need_spinning: AtomicBool,
+    searchers: Searchers,
     /// Threads that sleep with a goroutine which could go on if it had a P.
     stranded: AtomicUsize,
 
@@ -182,9 +181,7 @@ impl Shared {
             urgent_len: AtomicUsize::new(0),
             idle: Lock::new(idle::Idle::new()),
             seat,
-            idle_ps: AtomicUsize::new(0),
-            spinning: AtomicUsize::new(0),
-            need_spinning: AtomicBool::new(false),
+            searchers: Searchers::new(),
             stranded: AtomicUsize::new(0),
             stopped: AtomicBool::new(false),
             draining: AtomicBool::new(false),
@@ -290,16 +287,18 @@ impl Shared {
     /// How many of each there are, for those who look from outside.
     pub(crate) fn census(&self) -> Census {
         let procs = self.procs();
+        let (idle_threads, need_spinning) = {
+            let _call = call::Call::brief(); // a handler on this thread takes the lock too
+            let idle = self.idle.lock();
+            (idle.ms_len, idle.roster.is_wanted())
+        };
         Census {
             procs,
-            busy: procs.saturating_sub(self.idle_ps.load(Relaxed)),
-            spinning: self.spinning.load(Relaxed),
-            need_spinning: self.need_spinning.load(Relaxed),
+            busy: procs.saturating_sub(self.searchers.idle()),
+            spinning: self.searchers.spinning(),
+            need_spinning,
             threads: self.threads.count(),
-            idle_threads: {
-                let _call = call::Call::brief(); // a handler on this thread takes the lock too
-                self.idle.lock().ms_len
-            },
+            idle_threads,
             net_waiters: self.seat.hub().waiting(),
             global: self.global_len() + self.urgent_len(),
         }

@@ -310,8 +310,7 @@ impl Keeper {
                 (nap, tick.min(shared.watch_turns(&mut self.turns, now)))
             };
             shared.threads.check_spares(&shared);
-            if now >= self.tidy_at || nap == DEEP && shared.idle_ps.load(Relaxed) == shared.procs()
-            {
+            if now >= self.tidy_at || nap == DEEP && shared.searchers.idle() == shared.procs() {
                 self.tidy_at = now + TIDY_NS;
                 shared.threads.tidy();
             }
@@ -321,14 +320,14 @@ impl Keeper {
             if shared.observe.is_tracing() {
                 shared.groups.note_usage(&shared);
             }
-            if shared.idle_ps.load(Relaxed) < shared.procs() {
+            if shared.searchers.idle() < shared.procs() {
                 wake_at = wake_at.min(sample_at.max(now + FAST_NS));
             }
             monitor.rested.store(rested, Relaxed);
             monitor.until.store(wake_at, Relaxed);
             monitor.nap.store(nap, Relaxed);
             fence(SeqCst); // pairs with the fences in `wake_one` and `timers::arm`
-            let idle = shared.idle_ps.load(Relaxed);
+            let idle = shared.searchers.idle();
             let missed = nap == DEEP && shared.any_work()
                 || self.next_timer(rested) < wake_at
                 || shared.groups.hurry() < wake_at;
@@ -353,7 +352,7 @@ impl Keeper {
 
     /// When to look after timers: with no P idle nobody else does.
     fn next_timer(&self, rested: u64) -> u64 {
-        if self.shared.idle_ps.load(Relaxed) != 0 {
+        if self.shared.searchers.idle() != 0 {
             return u64::MAX;
         }
         self.shared.next_timer_hint().max(rested)
@@ -362,7 +361,7 @@ impl Keeper {
     /// One look at everything. Returns how to sleep, and until when.
     fn look(&mut self, now: u64) -> (u32, u64) {
         let shared = Arc::clone(&self.shared);
-        let idle = shared.idle_ps.load(Relaxed);
+        let idle = shared.searchers.idle();
         let surplus = self.collect();
         let due = idle == 0 && shared.next_timer_hint() <= now;
         let polled = self.events.look(&shared, idle, now);

@@ -185,7 +185,7 @@ impl Work {
 
     fn detail(&self, text: &mut String) {
         let shared = &self.shared;
-        let asleep = shared.idle_ps.load(Relaxed) == shared.procs();
+        let asleep = shared.searchers.idle() == shared.procs();
         let _ = writeln!(
             text,
             " gcwaiting=false nmidlelocked=0 stopwait=0 sysmonwait={asleep}"

@@ -235,7 +235,7 @@ impl Shared {
         self.idle.lock().take_seat_back();
         if !found.is_empty() {
             self.queue_global(found);
-        } else if self.idle_ps.load(SeqCst) != 0 && self.seat.is_unwatched() {
+        } else if self.searchers.idle() != 0 && self.seat.is_unwatched() {
             self.wake_one(); // an M found us here when it wanted to sit down
         }
         true
@@ -246,7 +246,7 @@ impl Shared {
         if !self.seat.is_unwatched() {
             return;
         }
-        if self.idle_ps.load(Relaxed) != 0 {
+        if self.searchers.idle() != 0 {
             self.wake_one();
         } else {
             self.monitor.watch_until(when);
@@ -259,7 +259,7 @@ impl Shared {
         if !self.seat.any_timers() && g.is_known_light() {
             return self.monitor.note_work(); // should it not be
         }
-        if self.idle_ps.load(Relaxed) != 0 {
+        if self.searchers.idle() != 0 {
             self.wake_one();
         } else if !g.is_known_light() {
             self.monitor.watch_until(p.timers.next());
@@ -273,7 +273,7 @@ impl Shared {
 pub(super) fn rest(m: &'static M) -> bool {
     let shared = m.shared();
     loop {
-        fence(SeqCst); // after idle_ps has grown: pairs with the one in `timers::arm`
+        fence(SeqCst); // after its P became idle: pairs with the one in `timers::arm`
         let next = shared.next_timer_ns();
         if next == NEVER && !shared.seat.hub.is_waited_for() {
             return sleep(m);

@@ -95,7 +95,7 @@ impl Threads {
 
     /// Preemption needs an M in reserve while any P is at work.
     pub(super) fn check_spares(&self, shared: &Shared) {
-        let busy = shared.idle_ps.load(Relaxed) < shared.procs();
+        let busy = shared.searchers.idle() < shared.procs();
         if busy
             && shared.idle.lock().ms_len + self.starting.load(Relaxed) < SPARES
             && !self.wants_spare.swap(true, AcqRel)

@@ -6,7 +6,7 @@
 
 use std::hint;
 use std::ptr;
-use std::sync::atomic::{Ordering::*, fence};
+use std::sync::atomic::Ordering::*;
 
 use runnext_core::next::{self, Pick};
 use runnext_core::park::Parked;
@@ -48,7 +48,7 @@ fn begin_search(m: &M) -> bool {
     take_p(m, p);
     shared.observe.thread_starts.fetch_add(1, Relaxed);
     m.spinning.set(true);
-    shared.spinning.fetch_add(1, SeqCst);
+    shared.searchers.begin();
     true
 }
 
@@ -202,7 +202,7 @@ fn take_global(shared: &Shared, p: &P, n: usize) -> Found {
 fn stop_spinning(m: &M) {
     let shared = m.shared();
     m.spinning.set(false);
-    shared.spinning.fetch_sub(1, SeqCst);
+    shared.searchers.leave();
     shared.wake_one();
 }
 
@@ -227,12 +227,10 @@ fn seek(m: &M, p: &P) -> Found {
 fn search(m: &M, p: &P) -> Found {
     let shared = m.shared();
     if !m.spinning.get() {
-        let (spinning, idle) = (shared.spinning.load(Relaxed), shared.idle_ps.load(Relaxed));
-        if !next::may_spin(spinning, idle, shared.procs()) {
+        if !shared.searchers.join(shared.procs()) {
             return None;
         }
         m.spinning.set(true);
-        shared.spinning.fetch_add(1, SeqCst);
     }
     let g = steal(shared, p)?;
     bump(&p.stats.steals);
@@ -291,9 +289,8 @@ fn give_up_p(m: &'static M, p: &P) -> bool {
         if shared.has_global() {
             return true;
         }
-        if !m.spinning.get() && shared.need_spinning.swap(false, SeqCst) {
+        if !m.spinning.get() && shared.searchers.relieve(&mut idle.roster) {
             m.spinning.set(true);
-            shared.spinning.fetch_add(1, SeqCst);
             return true;
         }
         p.eye.idle();
@@ -302,8 +299,7 @@ fn give_up_p(m: &'static M, p: &P) -> bool {
     }
     if m.spinning.get() {
         m.spinning.set(false);
-        shared.spinning.fetch_sub(1, SeqCst);
-        fence(SeqCst); // pairs with the fence in `wake_one`
+        shared.searchers.stop();
         if shared.any_work() && begin_search(m) {
             return true;
         }
@@ -346,7 +342,7 @@ fn sleep_after(m: &M, last: impl FnOnce()) -> bool {
 fn retire(m: &M, p: &P) {
     let shared = m.shared();
     if m.spinning.replace(false) {
-        shared.spinning.fetch_sub(1, SeqCst);
+        shared.searchers.leave();
     }
     m.give_up();
     put_aside(shared, p);
@@ -364,7 +360,7 @@ pub(super) fn put_aside(shared: &Shared, p: &P) {
     }
     shared.idle_p(p);
     shared.evacuate(p);
-    fence(SeqCst);
+    shared.searchers.look_again();
     if shared.any_work() {
         shared.wake_one();
     }

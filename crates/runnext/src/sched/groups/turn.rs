@@ -127,7 +127,7 @@ pub(super) fn turn(shared: &Shared, p: &P) -> Next {
                 }
                 timer.inspect(|&at| shared.arm_groups(at));
                 if let Some(g) = in_turn(shared, p) {
-                    if shared.idle_ps.load(Relaxed) != 0 && shared.offers_grouped(p) {
+                    if shared.searchers.idle() != 0 && shared.offers_grouped(p) {
                         shared.wake_one(); // what went back to the lists was announced to nobody
                     }
                     return Next::Run(dispatched(shared, p, g));

@@ -111,7 +111,7 @@ impl Shared {
         g.stamp().store(stamp(), Relaxed);
         p.groups
             .list(&self.groups.ledger, lane, g.ptr(), false, now);
-        if self.idle_ps.load(Relaxed) == 0 {
+        if self.searchers.idle() == 0 {
             self.claim_turn(p, g.ptr(), lane, now);
         }
     }

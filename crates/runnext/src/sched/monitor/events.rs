@@ -78,7 +78,7 @@ impl Watch {
 
     /// Waits in the poller until `wake_at`, unless the monitor was poked since it read `seen`. False: not its business now.
     pub(super) fn wait(&mut self, shared: &Shared, seen: u32, wake_at: u64) -> bool {
-        if !self.stale || shared.idle_ps.load(Relaxed) != 0 {
+        if !self.stale || shared.searchers.idle() != 0 {
             return false;
         }
         let monitor = &shared.monitor;
