@@ -144,6 +144,8 @@ fn a_variable_that_makes_no_sense_is_reported_and_ignored() {
         ("RUNNEXT_TIME_SLICE", "0"),
         ("RUNNEXT_TIME_SLICE", "soon"),
         ("RUNNEXT_PREEMPTION", "maybe"),
+        ("RUNNEXT_CPU_LIMIT", "0"),
+        ("RUNNEXT_CPU_LIMIT", "1.5"),
     ] {
         let (_, said) = with_variable(TEST, name, value);
         assert!(said.contains(&format!("ignored {name}={value}:")), "{said}");
@@ -182,6 +184,7 @@ fn good_values_say_nothing() {
         ("RUNNEXT_TIME_SLICE", "20"),
         ("RUNNEXT_PREEMPTION", "off"),
         ("RUNNEXT_MAX_THREADS", "50"),
+        ("RUNNEXT_CPU_LIMIT", "0.5"),
         ("RUNNEXT_DEBUG", "chaos=1,seed=3"),
     ] {
         let (_, said) = with_variable(TEST, name, value);
