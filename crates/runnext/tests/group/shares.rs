@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use runnext::{CpuLimit, Priority, Runtime, TaskGroup};
 
-use crate::common::{built, runtime};
+use crate::common::{built, runtime, until};
 
 /// How long hogs run.
 #[derive(Clone, Copy)]
@@ -103,6 +103,40 @@ fn low_gets_the_rest_and_never_nothing() {
     groups[0].0.set_quota(Some(0.05)); // less than half of what is left to us on a busy machine
     let used = share(&groups, For::Wall(Duration::from_secs(1)));
     assert!(used[1] > used[0], "{used:?}");
+}
+
+/// One that was alone on its P stayed alone there, while the others of its group shared one.
+#[test]
+fn goroutines_of_a_group_share_all_processors() {
+    const HOGS: usize = 9;
+    let group = TaskGroup::new("nine");
+    let stop = Arc::new(AtomicBool::new(false));
+    runtime(2).run(|| {
+        let start = || {
+            let stop = Arc::clone(&stop);
+            group.go(move || {
+                while !stop.load(Relaxed) {
+                    std::hint::spin_loop();
+                }
+            })
+        };
+        let first = start();
+        until(|| group.stats().running == 1); // on the other P
+        let hogs: Vec<_> = std::iter::once(first)
+            .chain((1..HOGS).map(|_| start()))
+            .collect();
+        let used = || hogs.iter().map(|hog| hog.goroutine().cpu_time());
+        while used().sum::<Duration>() < Duration::from_secs(2) {
+            runnext::time::sleep(Duration::from_millis(20));
+        }
+        let used: Vec<Duration> = used().collect();
+        stop.store(true, Relaxed);
+        for hog in hogs {
+            hog.join().unwrap();
+        }
+        let mean = used.iter().sum::<Duration>() / HOGS as u32;
+        assert!(used.iter().all(|used| *used < 3 * mean), "{used:?}");
+    });
 }
 
 #[test]

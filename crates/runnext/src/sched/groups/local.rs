@@ -165,15 +165,19 @@ impl Local {
         self.set_on(true);
     }
 
-    /// As [`list`](Self::list), of several, at the tail.
-    pub(super) fn list_all(&self, ledger: &Ledger, lane: u32, gs: List<G>, now: u64) {
+    /// As [`list`](Self::list), of several.
+    pub(super) fn list_all(&self, ledger: &Ledger, lane: u32, gs: List<G>, front: bool, now: u64) {
         if gs.is_empty() {
             return;
         }
         let mut lanes = self.lanes.lock();
         let id = GroupId::from_index(lane as usize);
         let n = gs.len();
-        lanes.queue(id).0.append(gs);
+        let queue = &mut lanes.queue(id).0;
+        match front {
+            true => queue.prepend(gs),
+            false => queue.append(gs),
+        }
         lanes.pushed(ledger, id, n, now);
         self.listed.fetch_add(n, Relaxed);
         self.set_on(true);
@@ -212,6 +216,15 @@ impl Local {
             self.listed.fetch_sub(1, Relaxed);
         }
         g
+    }
+
+    /// How many goroutines of a group wait here.
+    pub(super) fn waiting(&self, id: GroupId) -> usize {
+        let listed = self.lanes.lock().queue(id).0.len();
+        match self.lane() as usize == id.index() {
+            true => listed + self.ring.len(),
+            false => listed,
+        }
     }
 
     // ---- turns; by the owner ----

@@ -156,20 +156,29 @@ impl Shared {
         same && ran > passed / 4 * 3
     }
 
-    /// Whether anything but `lane` waits anywhere, and may run.
+    /// Whether anything waits that may run: of other lanes, anywhere; of `lane`, which runs on `p`, far more elsewhere than here.
     fn contends(&self, p: &P, lane: u32) -> bool {
         let ledger = &self.groups.ledger;
         let now = clock::now_ns();
         if lane != ROOT_LANE && (self.has_global() || p.has_work()) {
             return true;
         }
-        self.all_ps().any(|other| {
+        let others = self.all_ps().any(|other| {
             other.groups.listed() != 0 && {
                 let lanes = other.groups.lanes();
                 let mut ids = lanes.groups().iter();
                 ids.any(|id| id.index() as u32 != lane && ledger.may_start(*id, now))
             }
-        })
+        });
+        others || lane != NO_LANE && lane != ROOT_LANE && self.is_outnumbered(p, lane)
+    }
+
+    fn is_outnumbered(&self, p: &P, lane: u32) -> bool {
+        let id = GroupId::from_index(lane as usize);
+        let here = p.groups.waiting(id) + 1;
+        self.all_ps()
+            .filter(|other| !ptr::eq(*other, p))
+            .any(|other| turn::outnumbers(other.groups.waiting(id), here))
     }
 
     /// A grouped goroutine goes on on an idle P that its thread found, in nobody's turn: it gives way as soon as it can.

@@ -101,9 +101,15 @@ pub(super) fn turn(shared: &Shared, p: &P) -> Next {
     }
     let ledger = &shared.groups.ledger;
     let mut now = clock::now_ns();
-    shared.end_turn_at(p, now);
-    here.over.store(false, Relaxed);
+    let ended = shared.end_turn_at(p, now);
     let mut steal = shared.procs() > 1;
+    if here.over.load(Relaxed)
+        && steal
+        && let Some(id) = ended.filter(|id| *id != ROOT)
+    {
+        even_out(shared, p, id, now);
+    }
+    here.over.store(false, Relaxed);
     loop {
         let root = !p.runq.is_empty() || shared.has_global();
         let mut lanes = here.lanes();
@@ -163,18 +169,19 @@ impl Shared {
         }
     }
 
-    pub(super) fn end_turn_at(&self, p: &P, now: u64) {
+    /// Whose turn that was.
+    pub(super) fn end_turn_at(&self, p: &P, now: u64) -> Option<GroupId> {
         let ended = {
             let mut lanes = p.groups.lanes();
-            p.groups.settle(p, &mut lanes, &self.groups.ledger, now)
+            p.groups.settle(p, &mut lanes, &self.groups.ledger, now)?
         };
-        let Some(ended) = ended else { return };
         if ended.governed {
             self.charge_governed(ended.group, ended.used, now);
         }
         if ended.freed {
             self.wake_one();
         }
+        Some(ended.group)
     }
 
     /// Whether a group's goroutine waits on `p`, and may run.
@@ -240,7 +247,8 @@ impl Shared {
             }
             let to = id.index() % self.procs();
             if let Some(other) = self.p(to) {
-                other.groups.list_all(ledger, id.index() as u32, gs, now);
+                let lane = id.index() as u32;
+                other.groups.list_all(ledger, lane, gs, false, now);
             }
         }
     }
@@ -248,9 +256,30 @@ impl Shared {
 
 /// Fetches goroutines of a group that is far behind.
 fn steal_of(shared: &Shared, p: &P, id: GroupId, now: u64) {
+    steal_if(shared, p, id, now, |_| true);
+}
+
+/// A group has used up its turn here: if there are many more of it on another P, half of them come over, and go first. Both Ps
+/// are busy, so nobody else would fetch them.
+fn even_out(shared: &Shared, p: &P, id: GroupId, now: u64) {
+    let here = p.groups.waiting(id); // the one that was stopped too
+    steal_if(shared, p, id, now, |victim| {
+        outnumbers(victim.groups.waiting(id), here)
+    });
+}
+
+/// Whether so many waiting goroutines of a group are too many more than those on another P, the running one included. One is,
+/// compared with one: of three on two Ps each then pauses in turn.
+pub(super) fn outnumbers(waiting: usize, there: usize) -> bool {
+    waiting + 1 >= 2 * there && waiting > 0
+}
+
+/// Half of what a group has on the first other P that is `good` for it.
+fn steal_if(shared: &Shared, p: &P, id: GroupId, now: u64, good: impl Fn(&P) -> bool) {
     for at in shared.groups.ledger.group(id).holders() {
         if at != p.id
             && let Some(victim) = shared.p(at)
+            && good(victim)
             && take_from(shared, p, victim, Some(id), now)
         {
             return;
@@ -268,7 +297,7 @@ fn take_from(shared: &Shared, p: &P, victim: &P, want: Option<GroupId>, now: u64
             let gs = there.unlist(&mut lanes, ledger, id, half, now);
             drop(lanes);
             if !gs.is_empty() {
-                p.groups.list_all(ledger, id.index() as u32, gs, now);
+                p.groups.list_all(ledger, id.index() as u32, gs, true, now);
                 return true;
             }
         }
@@ -286,7 +315,7 @@ fn take_from(shared: &Shared, p: &P, victim: &P, want: Option<GroupId>, now: u64
     }
     let gs = take_from_ring(p, victim);
     let any = !gs.is_empty();
-    list_each(shared, p, gs, now);
+    list_each(shared, p, gs, lane, now);
     any
 }
 
@@ -311,14 +340,20 @@ fn take_from_ring(p: &P, victim: &P) -> List<G> {
     gs
 }
 
-/// Queues each where it belongs: the turn on the victim may have changed between the look and the grasp.
-fn list_each(shared: &Shared, p: &P, mut gs: List<G>, now: u64) {
+/// Queues those of `lane` in front, and others where they belong: the turn on the victim may have changed between the look and
+/// the grasp.
+fn list_each(shared: &Shared, p: &P, mut gs: List<G>, lane: u32, now: u64) {
+    let ledger = &shared.groups.ledger;
+    let mut first = List::new();
     while let Some(g) = gs.pop_front() {
         // SAFETY: it was queued, so it is alive.
         let header = unsafe { g.as_ref() };
         match header.lane() {
+            // SAFETY: as above, and in no list now.
+            its if its == lane => unsafe { first.push_back(g) },
             ROOT_LANE => shared.put_tail(p, header),
-            lane => p.groups.list(&shared.groups.ledger, lane, g, false, now),
+            other => p.groups.list(ledger, other, g, false, now),
         }
     }
+    p.groups.list_all(ledger, lane, first, true, now);
 }

@@ -60,7 +60,7 @@ impl Shared {
         // SAFETY: the caller owns p; g is runnable and in no queue.
         if let Err(overflow) = unsafe { here.ring.put_next_kick(g.ptr()) } {
             let now = clock::now_ns();
-            here.list_all(&self.groups.ledger, lane, overflow, now);
+            here.list_all(&self.groups.ledger, lane, overflow, false, now);
         }
     }
 
@@ -75,7 +75,7 @@ impl Shared {
             // SAFETY: the caller owns p; g is runnable and in no queue.
             if let Err(overflow) = unsafe { here.ring.push(g.ptr()) } {
                 let now = clock::now_ns();
-                here.list_all(&self.groups.ledger, lane, overflow, now);
+                here.list_all(&self.groups.ledger, lane, overflow, false, now);
             }
         } else if lane == here.lane() {
             let now = clock::now_ns();
