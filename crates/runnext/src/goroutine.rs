@@ -122,7 +122,7 @@ where
 /// ```
 #[inline(always)]
 pub fn yield_now() {
-    Call::enter().yield_now();
+    Call::enter().yield_freely();
 }
 
 /// A point in a long computation where the goroutine lets others run if the scheduler asked it to; otherwise it costs one

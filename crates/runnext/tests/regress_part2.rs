@@ -230,6 +230,41 @@ fn timers_are_known_when_a_turn_ends() {
     );
 }
 
+/// One that had computed for long was taken for a hog, and, if it only yielded from then on, for ever: it had one turn to sixty of others
+/// that yield.
+#[test]
+fn who_yields_is_not_taken_for_a_hog_for_ever() {
+    let _dog = watchdog("yielding alike");
+    const TURNS: usize = 100_000;
+    impatient(1).run(|| {
+        let done = Arc::new(AtomicBool::new(false));
+        let turns: Arc<[AtomicUsize; 3]> = Arc::default();
+        for i in 0..turns.len() {
+            let (turns, done) = (Arc::clone(&turns), Arc::clone(&done));
+            go(move || {
+                if i == 0 {
+                    hog_for(Duration::from_millis(50));
+                }
+                while !done.load(Relaxed) {
+                    turns[i].fetch_add(1, Relaxed);
+                    yield_now();
+                }
+            });
+        }
+        let read = || turns.iter().map(|turns| turns.load(Relaxed));
+        until(|| read().all(|turns| turns > 0));
+        let before: Vec<usize> = read().collect();
+        let since = || read().zip(&before).map(|(now, before)| now - before);
+        until(|| since().sum::<usize>() > TURNS);
+        let (least, most) = (since().min(), since().max());
+        done.store(true, Relaxed);
+        assert!(
+            2 * least.unwrap() > most.unwrap(),
+            "{turns:?}, {before:?} before"
+        );
+    });
+}
+
 /// Sends the signal that preempts, as if by `sigqueue`: not one of the runtime's own.
 fn send_foreign(tid: i32) {
     // SAFETY: plain integers, for which zero is valid.

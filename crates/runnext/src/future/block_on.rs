@@ -80,7 +80,7 @@ fn on_goroutine<F: Future>(g: &'static G, mut future: Pin<&mut F>) -> F::Output 
         // The call first: who is rung asleep is about to park, and cannot be preempted in between.
         let mut call = Call::enter();
         if g.signal().is_rung() || !g.signal().sleep() {
-            call.yield_now(); // as a spawned one would: it may be its way to let others go first
+            call.yield_freely(); // as a spawned one would: it may be its way to let others go first
         } else {
             call.park(WaitReason::Await);
         }

@@ -124,6 +124,18 @@ impl Call {
         self.switch(m, g, Switch::Park);
     }
 
+    /// Lets others run first because the goroutine wants to, which is not what hogs do: else one that was taken for one would
+    /// stay behind others that yield as it does.
+    #[inline(always)]
+    pub(crate) fn yield_freely(&mut self) {
+        if let Some(g) = self.g()
+            && !g.is_light()
+        {
+            g.lose_weight();
+        }
+        self.yield_now();
+    }
+
     /// Lets others run first.
     #[inline(always)]
     pub(crate) fn yield_now(&mut self) {

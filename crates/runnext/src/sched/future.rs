@@ -187,8 +187,8 @@ fn rest(m: &M, g: &'static G) {
     if m.locks.get() > 0 {
         g.unwire(); // a forgotten guard: the thread goes, not the goroutine
     }
+    g.lose_weight();
     if !g.signal().is_rung() {
-        g.lose_weight();
         g.set_reason(WaitReason::Await, coarse_ns());
         m.p().eye.left(&shared.observe, g, Some(Switch::Park));
         g.state.set_waiting();
