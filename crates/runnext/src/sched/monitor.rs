@@ -174,6 +174,12 @@ impl Monitor {
         futex::wake_all(&self.ends);
     }
 
+    /// Looks at Ms, which are not freed meanwhile.
+    pub(super) fn while_looking(&self, look: impl FnOnce()) {
+        let _watching = self.watching.lock();
+        look();
+    }
+
     /// Returns when no look is under way that began before.
     pub(super) fn let_look_end(&self) {
         drop(self.watching.lock());

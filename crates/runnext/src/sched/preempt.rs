@@ -32,7 +32,7 @@
 use std::ffi::c_void;
 use std::io;
 use std::sync::OnceLock;
-use std::sync::atomic::Ordering::*;
+use std::sync::atomic::{Ordering::*, fence};
 
 use runnext_core::next::{self, Pick};
 use runnext_core::owner::{Home, State};
@@ -159,6 +159,7 @@ fn get_in_line(m: &'static M) {
         return;
     }
     m.in_handler.store(true, Relaxed);
+    fence(SeqCst); // as in `stop_here`: `enter_slow` looks whether all has stopped
     if enter_slow(m) {
         m.timer_slice.set(m.p().slice.load(Relaxed));
         m.leave();
@@ -187,7 +188,12 @@ fn stop_here(m: &'static M, why: Why) {
     let (Some(g), p) = (m.g(), m.p()) else {
         return m.leave();
     };
-    m.in_handler.store(true, Relaxed); // while in RT: see `Keeper::wait_for_threads`
+    // Seen in RT, or it sees that all has stopped: `Shared::release_stopped` wakes everybody who sleeps here, once.
+    fence(SeqCst);
+    if shared.stopped.load(Relaxed) {
+        return m.leave();
+    }
+    m.in_handler.store(true, Relaxed);
     if !hand_over(shared, m, g, p, why) {
         m.in_handler.store(false, Relaxed);
         return m.leave();

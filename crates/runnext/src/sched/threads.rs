@@ -172,6 +172,7 @@ impl Shared {
                 m.hand(ptr::null());
             }
         }
+        self.release_stopped();
         self.monitor.poke();
         self.monitor.join(self);
         self.threads.poke();
@@ -180,6 +181,31 @@ impl Shared {
         if let Some(handle) = handle {
             // It does not panic; if it did, its threads are as gone as they will be.
             let _ = handle.join();
+        }
+    }
+
+    /// Goroutines that were made to stop in the middle of their code go on, as nobody's: they may hold locks of the allocator, for which
+    /// our own threads wait when they end, or make another. Nobody is made to stop from here on (`preempt::stop_here`).
+    fn release_stopped(&self) {
+        loop {
+            let mut again = false;
+            {
+                let _call = Call::enter(); // as in `stop`
+                self.monitor.while_looking(|| {
+                    self.threads.for_each(|m| {
+                        // In this order: who is seen to have no P has said before whether it sleeps in the handler.
+                        again |= m.look().state() == State::Rt;
+                        if m.in_handler.load(Relaxed) {
+                            m.hand(ptr::null());
+                            again = true;
+                        }
+                    });
+                });
+            }
+            if !again {
+                return;
+            }
+            futex::wait_until(&AtomicU32::new(0), 0, clock::now_ns() + ENDING_NS);
         }
     }
 }
@@ -374,12 +400,7 @@ impl Maker {
             for t in &self.threads {
                 // SAFETY: not reaped, so alive.
                 let m = unsafe { &*self.shared.threads.ms[t.id as usize].load(Acquire) };
-                // In this order: who is seen to have no P has said before whether it sleeps in the handler.
-                let seen = m.look();
-                waits |= m.g().is_none() || seen.state() == State::Rt;
-                if m.in_handler.load(Relaxed) {
-                    m.hand(ptr::null()); // it may hold a lock of the allocator: let it go on
-                }
+                waits |= m.g().is_none() || m.state() == State::Rt;
             }
             if !waits {
                 return; // the others are detached
