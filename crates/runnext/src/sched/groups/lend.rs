@@ -10,7 +10,7 @@
 //! I2  The lender may be wrong about the owner, which may have released the lock a moment ago: then it has its lane a little longer
 //!     than it should, and pays with nothing.
 
-use std::ptr;
+use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 
@@ -118,8 +118,8 @@ impl Shared {
         for p in self.all_ps().filter(|p| p.groups.listed() != 0) {
             let found = {
                 let mut lanes = p.groups.lanes();
-                let mut list = lanes.queue(id).0.iter().take(DEPTH);
-                let at = list.position(|g| ptr::eq(g.as_ptr(), owner));
+                let is_owner = |g: NonNull<G>| ptr::eq(g.as_ptr(), owner);
+                let at = lanes.queue(id).iter().take(DEPTH).position(is_owner);
                 at.and_then(|at| p.groups.pluck(&mut lanes, ledger, id, at, now))
             };
             if let Some(g) = found {

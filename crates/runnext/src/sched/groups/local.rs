@@ -26,6 +26,7 @@ use runnext_core::runq::RunQueue;
 use runnext_sys::clock;
 
 use super::ROOT_LANE;
+use super::fifo::Fifo;
 use crate::g::G;
 use crate::lock::{Lock, LockGuard};
 use crate::p::P;
@@ -38,10 +39,6 @@ const BATCH: usize = 128;
 const LONG_RUN: u64 = 1_000;
 /// The most switches without a clock.
 const MAX_SKIP: u32 = 64;
-
-/// A group's goroutines that wait on a P.
-#[derive(Default)]
-pub(super) struct Fifo(pub(super) List<G>);
 
 pub(super) type GroupLanes = Lanes<Fifo>;
 
@@ -152,14 +149,8 @@ impl Local {
     pub(super) fn list(&self, ledger: &Ledger, lane: u32, g: NonNull<G>, front: bool, now: u64) {
         let mut lanes = self.lanes.lock();
         let id = GroupId::from_index(lane as usize);
-        let queue = &mut lanes.queue(id).0;
         // SAFETY: runnable and in no queue: the caller's.
-        unsafe {
-            match front {
-                true => queue.push_front(g),
-                false => queue.push_back(g),
-            }
-        }
+        unsafe { lanes.queue(id).push(g, front) };
         lanes.pushed(ledger, id, 1, now);
         self.listed.fetch_add(1, Relaxed);
         self.set_on(true);
@@ -173,11 +164,7 @@ impl Local {
         let mut lanes = self.lanes.lock();
         let id = GroupId::from_index(lane as usize);
         let n = gs.len();
-        let queue = &mut lanes.queue(id).0;
-        match front {
-            true => queue.prepend(gs),
-            false => queue.append(gs),
-        }
+        lanes.queue(id).put(gs, front);
         lanes.pushed(ledger, id, n, now);
         self.listed.fetch_add(n, Relaxed);
         self.set_on(true);
@@ -192,7 +179,7 @@ impl Local {
         n: usize,
         now: u64,
     ) -> List<G> {
-        let gs = lanes.queue(id).0.take(n);
+        let gs = lanes.queue(id).take(n);
         lanes.popped(ledger, id, gs.len(), now); // I2
         self.listed.fetch_sub(gs.len(), Relaxed);
         gs
@@ -207,10 +194,7 @@ impl Local {
         at: usize,
         now: u64,
     ) -> Option<NonNull<G>> {
-        let queue = &mut lanes.queue(id).0;
-        let before = queue.take(at);
-        let g = queue.pop_front();
-        queue.prepend(before);
+        let g = lanes.queue(id).pluck(at);
         if g.is_some() {
             lanes.popped(ledger, id, 1, now);
             self.listed.fetch_sub(1, Relaxed);
@@ -220,11 +204,32 @@ impl Local {
 
     /// How many goroutines of a group wait here.
     pub(super) fn waiting(&self, id: GroupId) -> usize {
-        let listed = self.lanes.lock().queue(id).0.len();
+        let listed = self.lanes.lock().queue(id).len();
         match self.lane() as usize == id.index() {
             true => listed + self.ring.len(),
             false => listed,
         }
+    }
+
+    /// Whether the one that runs in the turn of `lane` is a hog. A moment's view, for who would take its place.
+    pub(super) fn has_hog(&self, lane: u32) -> bool {
+        // SAFETY: headers are type-stable, whoever has them by now.
+        let hog = unsafe { self.last.load(Relaxed).as_ref() }.is_some_and(|g| !g.is_light());
+        self.lane() == lane && hog
+    }
+
+    /// Whether a light goroutine waits here for the one that runs, of the group whose turn it is. A guess.
+    pub(super) fn light_waits(&self) -> bool {
+        let lane = self.lane();
+        if lane == NO_LANE || lane == ROOT_LANE {
+            return false;
+        }
+        // SAFETY: a guess is all we need; headers are type-stable, whoever has them by now.
+        let head = unsafe { self.ring.peek(0).map(|g| g.as_ref().is_light()) };
+        let id = GroupId::from_index(lane as usize);
+        self.ring.has_next()
+            || head.unwrap_or(false)
+            || self.listed() != 0 && self.lanes.lock().queue(id).has_light()
     }
 
     // ---- turns; by the owner ----
@@ -246,7 +251,7 @@ impl Local {
     }
 
     fn refill(&self, lanes: &mut GroupLanes, id: GroupId, n: usize) -> bool {
-        let mut batch = lanes.queue(id).0.take(n);
+        let mut batch = lanes.queue(id).take_turn(n);
         self.listed.fetch_sub(batch.len(), Relaxed);
         let any = !batch.is_empty();
         // SAFETY: the caller owns the P; the ring has room for a batch: it was empty.
@@ -269,7 +274,7 @@ impl Local {
     /// One from the list, before those in the ring: else they would keep it waiting for as long as they wake each other.
     fn fetch_one(&self) -> Option<NonNull<G>> {
         let id = GroupId::from_index(self.lane() as usize);
-        let g = self.lanes.lock().queue(id).0.pop_front()?;
+        let g = self.lanes.lock().queue(id).pop_patient()?;
         self.listed.fetch_sub(1, Relaxed);
         Some(g)
     }
@@ -293,12 +298,9 @@ impl Local {
             let n = left.len();
             self.listed.fetch_add(n, Relaxed);
             let turns = p.tick.load(Relaxed).wrapping_sub(self.tick.get());
-            let queue = &mut lanes.queue(id).0;
+            let queue = lanes.queue(id);
             // Those that had no chance to run are older than what waits in the list, and than who ran last: that one is not in the ring.
-            match turns as usize <= n {
-                true => queue.prepend(left),
-                false => queue.append(left),
-            }
+            queue.put(left, turns as usize <= n);
             let (real, counted) = (queue.len(), lanes.queued(id)); // I2
             match real.checked_sub(counted) {
                 Some(0) => {}

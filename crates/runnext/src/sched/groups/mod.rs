@@ -9,7 +9,7 @@
 //! Rejected: a lock around every switch in a group (a third more for a yield); one ring for all groups (it would have to be sorted).
 //!
 //! # Files
-//! `record` a group, as the program sees it · `local` a P's part · `turn` whose turn it is; stealing · `wake` queueing, and who gives way for
+//! `record` a group, as the program sees it · `local` a P's part · `fifo` the order within a group · `turn` whose turn it is; stealing · `wake` queueing, and who gives way for
 //! it · `stop` ends of turns: monitor, handler, blocking sections · `govern` the limit on governed groups, and latency feedback · `lend`
 //! lock owners run in the name of who waits for them.
 //!
@@ -19,6 +19,8 @@
 //! | nothing of the group is left on the P        | the dispatch that finds the ring and the list empty                  |
 //! | its time is up, and somebody waits or it has a limit | the monitor: `over`, a note, and a signal for a thread that computes |
 //! | one more entitled woke up                    | the waker: `over`, a note to its own thread, or the monitor for others |
+//! | a hog runs, and a light one of its group woke up | the same; or the monitor, which sees timers that are due and who waits in the ring |
+//! | far more of the group wait on another P      | the monitor, when its time is up                                     |
 //! | the thread blocks, and the P is taken away   | whoever takes it ([`Shared::end_turn`])                              |
 //! If nobody waits and there is no limit, a turn just goes on.
 //!
@@ -40,6 +42,7 @@
 //!
 //! Tests: `tests/group*.rs`; the policy's own in `runnext-core`.
 
+mod fifo;
 mod govern;
 mod lend;
 mod local;

@@ -8,10 +8,10 @@ use std::sync::atomic::Ordering::*;
 
 use runnext_core::group::GroupId;
 use runnext_core::group::preempt::MIN_RUN;
-use runnext_core::list::List;
 use runnext_core::owner::{Seen, State};
 use runnext_sys::clock;
 
+use super::fifo::Fifo;
 use super::local::NO_LANE;
 use super::turn::{self, Next};
 use super::{ROOT_LANE, Record};
@@ -42,6 +42,9 @@ pub(in crate::sched) struct Watched {
     asked: u64,
     cpu: u64,
     at: u64,
+    /// Dispatches so far, and since when as many.
+    tick: u32,
+    since: u64,
 }
 
 impl Watched {
@@ -51,6 +54,8 @@ impl Watched {
         asked: 0,
         cpu: 0,
         at: 0,
+        tick: 0,
+        since: 0,
     };
 }
 
@@ -100,7 +105,9 @@ impl Shared {
         let must = here.over.load(Relaxed) || here.limited.load(Relaxed) || self.contends(p, lane);
         // Somebody's time has come: whether it may take this turn is known when it is awake.
         let timer = p.timers.next();
-        let woken = timer.max(here.since.load(Relaxed) + MIN_RUN);
+        let woken = timer
+            .max(here.since.load(Relaxed) + MIN_RUN)
+            .min(self.light_may_run(p, m, seen, now));
         let until = match (lane, must) {
             (NO_LANE, true) => now,
             (_, true) => here.until.load(Relaxed),
@@ -108,16 +115,27 @@ impl Shared {
         };
         if now < until.min(woken) {
             seen.asked = 0;
-            return match timer {
-                NEVER => until,
-                _ => until.min(woken),
-            };
+            return until.min(woken);
         }
         if until <= now {
             here.over.store(true, Relaxed);
         }
         self.insist(m, seen, now, computes);
         now + AGAIN
+    }
+
+    /// When a light goroutine that waits behind the running one, of the same group, may take its place; NEVER if none does, or the running
+    /// one is another than at the last look: where goroutines come and go nobody waits for long.
+    fn light_may_run(&self, p: &P, m: &M, seen: &mut Watched, now: u64) -> u64 {
+        let tick = p.tick.load(Relaxed);
+        if seen.tick != tick {
+            (seen.tick, seen.since) = (tick, now);
+            return NEVER;
+        }
+        match p.groups.light_waits() {
+            true => seen.since + m.g().map_or(0, preempt::min_run_at_home),
+            false => NEVER,
+        }
     }
 
     /// Leaves a note; a thread that computes, or does not read it, gets a signal.
@@ -294,7 +312,7 @@ impl Shared {
             let mut lanes = p.groups.lanes();
             for i in 0..lanes.groups().len() {
                 let id = lanes.groups()[i];
-                let Some((at, m)) = first_wired(&lanes.queue(id).0) else {
+                let Some((at, m)) = first_wired(lanes.queue(id)) else {
                     continue;
                 };
                 p.groups.pluck(&mut lanes, &self.groups.ledger, id, at, now);
@@ -310,12 +328,12 @@ impl Shared {
             let ids: [Option<GroupId>; 64] =
                 std::array::from_fn(|i| lanes.groups().get(i).copied());
             let mut ids = ids.into_iter().flatten();
-            ids.any(|id| first_wired(&lanes.queue(id).0).is_some())
+            ids.any(|id| first_wired(lanes.queue(id)).is_some())
         })
     }
 }
 
-fn first_wired(list: &List<G>) -> Option<(usize, &'static M)> {
+fn first_wired(list: &Fifo) -> Option<(usize, &'static M)> {
     // SAFETY: queued, so alive; and a wired goroutine's M sleeps with it.
     let wired = |g: ptr::NonNull<G>| unsafe { g.as_ref() }.wired_to();
     list.iter()

@@ -224,7 +224,7 @@ impl Shared {
         let mut lanes = p.groups.lanes();
         for at in 1..lanes.room() {
             let id = GroupId::from_index(at);
-            all.append(std::mem::take(&mut lanes.queue(id).0));
+            all.append(lanes.queue(id).take(usize::MAX));
         }
         all
     }

@@ -1,12 +1,14 @@
 //! Queueing a goroutine by its lane, and who gives way for it.
 //!
-//! A goroutine of the lane whose turn it is on the waker's P goes into the ring, or `runnext`, like any other. One of another lane goes into
-//! that lane's list; then, if no P is idle, it may take the turn of the least entitled P: `runnext_core::group::preempt_after`
-//! says of which, and when. The goroutine moves to that P.
+//! A goroutine of the lane whose turn it is on the waker's P goes into the ring, or `runnext`, like any other; a hog into the lane's list.
+//! One of another lane goes into that lane's list; then, if no P is idle, it may take the turn of the least entitled P:
+//! `runnext_core::group::preempt_after` says of which, and when. A light one may take that of a hog of its own lane. The goroutine moves to
+//! that P.
 
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::*;
 
+use runnext_core::group::preempt::MIN_RUN;
 use runnext_core::group::{GroupId, preempt_after};
 use runnext_sys::clock;
 
@@ -49,7 +51,7 @@ impl Shared {
             }
             return;
         }
-        if lane != here.lane() {
+        if lane != here.lane() || !g.is_light() {
             return self.put_in_list(p, g, lane);
         }
         let woken = here.woken.get().wrapping_add(1);
@@ -71,7 +73,7 @@ impl Shared {
         if lane == ROOT_LANE {
             return false;
         }
-        if lane == here.lane() && !here.limited.load(Relaxed) {
+        if lane == here.lane() && !here.limited.load(Relaxed) && g.is_light() {
             // SAFETY: the caller owns p; g is runnable and in no queue.
             if let Err(overflow) = unsafe { here.ring.push(g.ptr()) } {
                 let now = clock::now_ns();
@@ -136,12 +138,28 @@ impl Shared {
             true => b,
             false => a,
         });
-        let Some(p) = worst else { return };
-        let least = preempt_after(wake, key_of(p)).unwrap_or(0);
+        let (p, least) = match worst {
+            Some(p) => (p, preempt_after(wake, key_of(p)).unwrap_or(0)),
+            None => match self.hog_of(lane, g) {
+                Some(p) => (p, MIN_RUN),
+                None => return,
+            },
+        };
         if p.id != home.id && !self.move_listed(home, p, g, id, now) {
             return; // somebody has it already
         }
         self.cut_short(p, p.groups.since.load(Relaxed).saturating_add(least), now);
+    }
+
+    /// A P on which a hog has the turn of `lane`, if `g`, of the same, is light.
+    fn hog_of(&self, lane: u32, g: NonNull<G>) -> Option<&P> {
+        // SAFETY: headers are type-stable; somebody else may run it by now, and then it is not found.
+        let light = unsafe { g.as_ref() }.is_light();
+        let mut ps = self.all_ps().take(self.procs());
+        ps.find(|p| {
+            let here = &p.groups;
+            light && here.has_hog(lane) && !here.over.load(Relaxed)
+        })
     }
 
     /// The root lane got something on `p` while a group has its turn there.
@@ -157,17 +175,15 @@ impl Shared {
         }
     }
 
-    /// Moves a goroutine from the tail of one P's list to another's. False: it is not there any more.
+    /// Moves a goroutine from one P's list to the head of another's. False: it is not there any more.
     fn move_listed(&self, from: &P, to: &P, g: NonNull<G>, id: GroupId, now: u64) -> bool {
         let ledger = &self.groups.ledger;
         let moved = {
             let mut lanes = from.groups.lanes();
-            let len = lanes.queue(id).0.len();
-            let last = lanes.queue(id).0.iter().last();
-            let there = last == Some(g);
-            there.then(|| from.groups.pluck(&mut lanes, ledger, id, len - 1, now))
+            let at = lanes.queue(id).iter().position(|queued| queued == g);
+            at.and_then(|at| from.groups.pluck(&mut lanes, ledger, id, at, now))
         };
-        match moved.flatten() {
+        match moved {
             Some(g) => {
                 to.groups.list(ledger, id.index() as u32, g, true, now);
                 true
