@@ -110,6 +110,13 @@ unsafe impl Sync for P {}
 // SAFETY: as above.
 unsafe impl Send for P {}
 
+/// Whether who is first in a queue is light: `runnext` always is. A guess, by anybody.
+pub(crate) fn light_leads(queue: &RunQueue<G>) -> bool {
+    // SAFETY: a guess is all we need; headers are type-stable, whoever has them by now.
+    let head = unsafe { queue.peek(0).map(|g| g.as_ref().is_light()) };
+    queue.has_next() || head.unwrap_or(false)
+}
+
 impl P {
     pub(crate) fn new(id: usize, seed: u64) -> P {
         P {
@@ -197,9 +204,7 @@ impl P {
     /// Whether somebody light seems to be next here. Hogs that wait their turn do not count: they cost each other nothing but
     /// switches. For observers: a moment's view.
     pub(crate) fn light_waits(&self) -> bool {
-        // SAFETY: a guess is all we need; headers are type-stable, whoever has them by now.
-        let head = unsafe { self.runq.peek(0).map(|g| g.as_ref().is_light()) };
-        self.runq.has_next() || head.unwrap_or(false)
+        light_leads(&self.runq)
     }
 
     /// An event, not the running chain, decides what is next: whatever follows has a slice of its own.

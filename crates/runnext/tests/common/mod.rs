@@ -80,12 +80,12 @@ pub fn until_asleep(thread: i32, call: libc::c_long) {
     });
 }
 
-/// What the process has used of the CPU.
-fn cpu_time() -> Duration {
+/// CPU time, of the process or of the calling thread, says the kernel.
+pub fn cpu_time(clock: libc::clockid_t) -> Duration {
     let mut time = std::mem::MaybeUninit::<libc::timespec>::zeroed();
     // SAFETY: a place for the answer; zeroes are valid too.
     let time = unsafe {
-        libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, time.as_mut_ptr());
+        libc::clock_gettime(clock, time.as_mut_ptr());
         time.assume_init()
     };
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
@@ -94,7 +94,8 @@ fn cpu_time() -> Duration {
 /// The process must come to rest: `pause`, of a second, takes hardly any CPU.
 #[track_caller]
 pub fn assert_rests(pause: impl Fn(Duration)) {
-    assert_settles(|| cpu_time().as_micros() as usize, 20_000, pause);
+    let used = || cpu_time(libc::CLOCK_PROCESS_CPUTIME_ID).as_micros() as usize;
+    assert_settles(used, 20_000, pause);
 }
 
 /// `count` must come to change by less than `most` in a `pause` of a second. What went before may take a while to end, so not the first time.

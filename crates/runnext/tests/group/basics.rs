@@ -5,23 +5,13 @@ use std::time::Duration;
 
 use runnext::{TaskGroup, chan, go};
 
-use crate::common::runtime;
-
-/// CPU time of the calling thread, says the kernel.
-fn thread_cpu() -> Duration {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: writes one timespec.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
-}
+use crate::common::{cpu_time, runtime};
 
 /// Computes for as much CPU time, however long that takes on a busy machine. Without a runtime call, so on one thread.
 fn compute(d: Duration) {
-    let end = thread_cpu() + d;
-    while thread_cpu() < end {}
+    let used = || cpu_time(libc::CLOCK_THREAD_CPUTIME_ID);
+    let end = used() + d;
+    while used() < end {}
 }
 
 #[test]

@@ -29,7 +29,7 @@ use super::ROOT_LANE;
 use super::fifo::Fifo;
 use crate::g::G;
 use crate::lock::{Lock, LockGuard};
-use crate::p::P;
+use crate::p::{P, light_leads};
 
 /// No turn.
 pub(super) const NO_LANE: u32 = u32::MAX;
@@ -204,7 +204,10 @@ impl Local {
 
     /// How many goroutines of a group wait here.
     pub(super) fn waiting(&self, id: GroupId) -> usize {
-        let listed = self.lanes.lock().queue(id).len();
+        let listed = match self.listed() {
+            0 => 0, // no need for the lock: the monitor asks at each look
+            _ => self.lanes.lock().queue(id).len(),
+        };
         match self.lane() as usize == id.index() {
             true => listed + self.ring.len(),
             false => listed,
@@ -224,12 +227,8 @@ impl Local {
         if lane == NO_LANE || lane == ROOT_LANE {
             return false;
         }
-        // SAFETY: a guess is all we need; headers are type-stable, whoever has them by now.
-        let head = unsafe { self.ring.peek(0).map(|g| g.as_ref().is_light()) };
         let id = GroupId::from_index(lane as usize);
-        self.ring.has_next()
-            || head.unwrap_or(false)
-            || self.listed() != 0 && self.lanes.lock().queue(id).has_light()
+        light_leads(&self.ring) || self.listed() != 0 && self.lanes.lock().queue(id).has_light()
     }
 
     // ---- turns; by the owner ----

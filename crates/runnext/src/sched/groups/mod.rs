@@ -9,8 +9,8 @@
 //! Rejected: a lock around every switch in a group (a third more for a yield); one ring for all groups (it would have to be sorted).
 //!
 //! # Files
-//! `record` a group, as the program sees it · `local` a P's part · `fifo` the order within a group · `turn` whose turn it is; stealing · `wake` queueing, and who gives way for
-//! it · `stop` ends of turns: monitor, handler, blocking sections · `govern` the limit on governed groups, and latency feedback · `lend`
+//! `record` a group, as the program sees it · `local` a P's part · `fifo` the order within a group · `turn` whose turn it is; stealing ·
+//! `wake` queueing, and who gives way for it · `stop` ends of turns: monitor, handler, blocking sections · `govern` the limit on governed groups, and latency feedback · `lend`
 //! lock owners run in the name of who waits for them.
 //!
 //! # Who ends a turn
