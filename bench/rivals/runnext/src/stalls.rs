@@ -25,9 +25,12 @@ pub fn run(args: &Args, rt: &Runtime) {
     }
 }
 
+fn new_ticks(args: &Args) -> Ticks {
+    Ticks::start(MS, Duration::from_secs_f64(args.get("seconds", 3.0)))
+}
+
 fn start_ticks(args: &Args, rt: &Runtime) -> Arc<Ticks> {
-    let window = Duration::from_secs_f64(args.get("seconds", 3.0));
-    let ticks = Arc::new(Ticks::start(MS, window));
+    let ticks = Arc::new(new_ticks(args));
     let log = ticks.clone();
     rt.go(move || {
         loop {
@@ -40,17 +43,23 @@ fn start_ticks(args: &Args, rt: &Runtime) -> Arc<Ticks> {
     ticks
 }
 
+/// As the Go program does it: who starts the loops is the one that ticks, so it never queues behind them as one more newcomer.
 fn preempt(args: &Args, rt: &Runtime) {
-    for _ in 0..args.get("hogs", 1) {
-        rt.go(|| {
-            loop {
-                work(1 << 20);
-            }
-        });
-    }
-    let ticks = start_ticks(args, rt);
-    ticks.wait();
-    ticks.report("preempt").print_and_exit()
+    rt.run(|| {
+        for _ in 0..args.get("hogs", 1) {
+            go(|| {
+                loop {
+                    work(1 << 20);
+                }
+            });
+        }
+        let ticks = new_ticks(args);
+        while {
+            sleep(MS);
+            ticks.tick()
+        } {}
+        ticks.report("preempt").print_and_exit()
+    })
 }
 
 fn blocking_calls(args: &Args, rt: &Runtime) {
