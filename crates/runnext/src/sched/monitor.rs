@@ -383,7 +383,7 @@ impl Keeper {
                 };
                 return (DEEP, long.min(self.consider_deadlock(now)));
             }
-            return (SHORT, now + STEADY_NS);
+            return (SHORT, now + CALM_NS);
         }
         self.quiet = 0;
         if idle > 0 {
@@ -534,7 +534,7 @@ impl Keeper {
                     let whole = last.m == m.id && used > (now - last.at) / 4 * 3;
                     if rests && self.asleep(m) {
                         pace = FAST_NS;
-                    } else if whole && same {
+                    } else if whole && same || self.is_lively(p) {
                         pace = CALM_NS;
                     }
                     let computes = whole || same && used > (now - last.at) / 4;
