@@ -18,6 +18,7 @@ use runnext_core::list::List;
 use runnext_core::next::View;
 use runnext_core::rng::Dice;
 use runnext_core::runq::RunQueue;
+use runnext_sys::cpu;
 
 use crate::g::{G, slab};
 use crate::m::M;
@@ -115,6 +116,21 @@ pub(crate) fn light_leads(queue: &RunQueue<G>) -> bool {
     // SAFETY: a guess is all we need; headers are type-stable, whoever has them by now.
     let head = unsafe { queue.peek(0).map(|g| g.as_ref().is_light()) };
     queue.has_next() || head.unwrap_or(false)
+}
+
+/// While a goroutine runs, the cache fetches what the next two of its queue will need: with more goroutines than fit in it, each
+/// switch otherwise waits for the header and then for the stack it points to. By the owner of the queue.
+#[inline]
+pub(crate) fn look_ahead(queue: &RunQueue<G>) {
+    // SAFETY: the caller is the owner; headers are type-stable, whoever has them by now.
+    unsafe {
+        if let Some(next) = queue.peek(0) {
+            next.as_ref().prefetch_stack();
+        }
+        if let Some(after) = queue.peek(1) {
+            cpu::prefetch(after.as_ptr());
+        }
+    }
 }
 
 impl P {

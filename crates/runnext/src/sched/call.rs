@@ -21,6 +21,7 @@ use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering::*};
 
+use runnext_core::list::List;
 use runnext_core::owner::{Home, State};
 use runnext_core::park::Parked;
 
@@ -259,12 +260,23 @@ impl Shared {
     }
 
     /// A goroutine made runnable by `p`'s owner.
-    #[inline]
+    #[inline(always)] // as `put_tail`
     pub(super) fn put_local(&self, p: &P, g: &G) {
-        if self.special.load(Relaxed) {
+        let ring = if !self.special.load(Relaxed) {
+            if !g.is_light() {
+                return self.put_hog(g);
+            }
+            &p.runq
+        } else if p.groups.takes(g) {
+            self.sample_wait(p, g);
+            p.groups.ring()
+        } else {
             return self.put_special(p, g);
+        };
+        // SAFETY: the caller owns p; g is runnable and in no queue.
+        if let Err(overflow) = unsafe { ring.put_next_kick(g.ptr()) } {
+            self.put_overflow(p, g.lane(), overflow);
         }
-        self.put_ungrouped(p, g);
     }
 
     /// Into `runnext`; hogs elsewhere.
@@ -278,7 +290,6 @@ impl Shared {
     }
 
     /// Hogs wait where every P finds them, and in no local queue in front of light ones, who would wait for whole slices.
-    #[cold]
     fn put_hog(&self, g: &G) {
         // SAFETY: runnable, and in no queue.
         unsafe { self.push_global(g.ptr()) };
@@ -306,15 +317,32 @@ impl Shared {
     /// A goroutine that gave way on `p`, by `p`'s owner.
     #[inline(always)] // six registers to save otherwise, at every yield
     pub(super) fn put_tail(&self, p: &P, g: &G) {
-        if self.special.load(Relaxed) && self.put_back(p, g) {
-            return;
+        let grouped = self.special.load(Relaxed) && g.lane() != ROOT_LANE;
+        if !g.is_light() || grouped && !p.groups.takes_back(g) {
+            return self.put_aside(p, g);
         }
-        if !g.is_light() {
-            return self.put_hog(g);
-        }
+        let ring = if grouped { p.groups.ring() } else { &p.runq };
         // SAFETY: the caller owns p; g is runnable and in no queue.
-        if let Err(overflow) = unsafe { p.runq.push(g.ptr()) } {
-            self.append_global(overflow);
+        if let Err(overflow) = unsafe { ring.push(g.ptr()) } {
+            self.put_overflow(p, g.lane(), overflow);
+        }
+    }
+
+    /// One that waits in no ring: a hog, or one of a group that has not its turn here.
+    #[cold]
+    fn put_aside(&self, p: &P, g: &G) {
+        match g.lane() {
+            ROOT_LANE => self.put_hog(g),
+            lane => self.put_back(p, g, lane),
+        }
+    }
+
+    /// A full ring gave away half.
+    #[cold]
+    fn put_overflow(&self, p: &P, lane: u32, gs: List<G>) {
+        match lane {
+            ROOT_LANE => self.append_global(gs),
+            lane => self.list_overflow(p, lane, gs),
         }
     }
 

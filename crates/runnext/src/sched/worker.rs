@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::*;
 
 use runnext_core::next::{self, Pick};
 use runnext_core::park::Parked;
-use runnext_sys::{clock, cpu};
+use runnext_sys::clock;
 
 use super::call::take_p;
 use super::groups::{self, Next};
@@ -18,7 +18,7 @@ use super::{Shared, future, seat, spawn};
 use crate::g::{G, Switch};
 use crate::m::M;
 use crate::observe::event::Kind;
-use crate::p::{P, bump, bump_by};
+use crate::p::{P, bump, bump_by, look_ahead};
 use crate::stack::NoStack;
 
 /// Rounds over all Ps before a thief gives up; `runnext` is taken only in the last (Go's figure).
@@ -147,7 +147,7 @@ pub(super) fn carry_out(shared: &Shared, p: &P, pick: Pick) -> Found {
         // SAFETY: the caller owns p.
         Pick::Local => unsafe { p.runq.pop() }.inspect(|_| {
             p.fresh_slice();
-            look_ahead(p);
+            look_ahead(&p.runq);
         }),
         Pick::Urgent => shared.take_urgent().inspect(|_| p.fresh_slice()),
         Pick::Global(n) => take_global(shared, p, n),
@@ -159,21 +159,6 @@ pub(super) fn carry_out(shared: &Shared, p: &P, pick: Pick) -> Found {
 fn take_next(p: &P, slice: fn(&P)) -> Found {
     // SAFETY: the caller owns p. None if a thief was faster.
     unsafe { p.runq.take_next() }.inspect(|_| slice(p))
-}
-
-/// While this goroutine runs, the cache fetches what the next two will need: with more goroutines than fit in it, each switch
-/// otherwise waits for the header and then for the stack it points to.
-#[inline]
-fn look_ahead(p: &P) {
-    // SAFETY: the caller owns p; headers are type-stable, whoever has them by now.
-    unsafe {
-        if let Some(next) = p.runq.peek(0) {
-            next.as_ref().prefetch_stack();
-        }
-        if let Some(after) = p.runq.peek(1) {
-            cpu::prefetch(after.as_ptr());
-        }
-    }
 }
 
 /// A chain of hand-offs is over while others wait: its next member queues up.

@@ -29,7 +29,7 @@ use super::ROOT_LANE;
 use super::fifo::Fifo;
 use crate::g::G;
 use crate::lock::{Lock, LockGuard};
-use crate::p::{P, light_leads};
+use crate::p::{P, light_leads, look_ahead};
 
 /// No turn.
 pub(super) const NO_LANE: u32 = u32::MAX;
@@ -70,12 +70,16 @@ pub(crate) struct Local {
     mark: AtomicU64,
     skip: Cell<u32>,
     skipped: Cell<u32>,
-    /// Wake-ups in the turn of the waker, for sampling.
-    pub(super) woken: Cell<u32>,
 }
 
 // SAFETY: `Cell`s are used by the P's owner only, as those of the P itself are.
 unsafe impl Sync for Local {}
+
+/// Every so many dispatches whoever waits in the list goes before the ring.
+#[inline]
+fn list_is_due(p: &P) -> bool {
+    p.tick.load(Relaxed).is_multiple_of(next::FAIRNESS)
+}
 
 impl Local {
     pub(crate) fn new(p: usize) -> Local {
@@ -99,7 +103,6 @@ impl Local {
             mark: AtomicU64::new(0),
             skip: Cell::new(0),
             skipped: Cell::new(0),
-            woken: Cell::new(0),
         }
     }
 
@@ -270,12 +273,19 @@ impl Local {
         self.refill(&mut lanes, GroupId::from_index(lane as usize), n)
     }
 
-    /// One from the list, before those in the ring: else they would keep it waiting for as long as they wake each other.
-    fn fetch_one(&self) -> Option<NonNull<G>> {
-        let id = GroupId::from_index(self.lane() as usize);
-        let g = self.lanes.lock().queue(id).pop_patient()?;
-        self.listed.fetch_sub(1, Relaxed);
-        Some(g)
+    /// If it is time, one from the list, before those in the ring: else they would keep it waiting for as long as they wake each
+    /// other. From the ring if there is none.
+    #[cold]
+    fn fetch_one(&self, p: &P) -> Option<NonNull<G>> {
+        if self.listed() != 0 && list_is_due(p) {
+            let id = GroupId::from_index(self.lane() as usize);
+            if let Some(g) = self.lanes.lock().queue(id).pop_patient() {
+                self.listed.fetch_sub(1, Relaxed);
+                return Some(g);
+            }
+        }
+        // SAFETY: for the owner, in `go_on`.
+        unsafe { self.ring.pop() }
     }
 
     /// The turn is over: what is left in the ring goes back to the list, and the time is charged.
@@ -317,54 +327,70 @@ impl Local {
         lanes.end(ledger, now, stolen)
     }
 
-    /// What runs next in the turn of a group, from its ring.
+    /// Whether a light goroutine that gave way goes into the ring: its lane has the turn, and others may help with what is there.
     #[inline]
+    pub(in crate::sched) fn takes_back(&self, g: &G) -> bool {
+        g.lane() == self.lane() && !self.limited.load(Relaxed)
+    }
+
+    /// Whether a goroutine that was woken goes into the ring: light, and its group has the turn.
+    #[inline]
+    pub(in crate::sched) fn takes(&self, g: &G) -> bool {
+        let lane = g.lane();
+        lane != ROOT_LANE && lane == self.lane() && g.is_light()
+    }
+
+    /// The ring of the lane whose turn it is.
+    #[inline]
+    pub(in crate::sched) fn ring(&self) -> &RunQueue<G> {
+        &self.ring
+    }
+
+    /// What runs next in the turn of a group, from its ring.
+    #[inline(always)] // at every dispatch, as the decision without groups is
     pub(super) fn go_on(&self, p: &P) -> Option<NonNull<G>> {
+        // Those that yield to each other: nobody was woken last, and nobody in the list is owed a turn.
+        if !self.ring.has_next() && (self.listed() == 0 || !list_is_due(p)) {
+            // SAFETY: the caller owns the P.
+            return unsafe { self.ring.pop() }.inspect(|_| {
+                p.fresh_slice();
+                look_ahead(&self.ring);
+            });
+        }
         loop {
             let view = View {
                 next: self.ring.has_next(),
                 local: self.ring.has_local(),
                 ..p.view(false, 0, 1)
             };
-            let pick = next::pick(&view);
             // SAFETY: the caller owns the P.
-            unsafe {
-                match pick {
-                    Pick::Next => {
-                        if let Some(g) = self.ring.take_next() {
-                            p.inherit_slice();
-                            return Some(g);
-                        }
-                    }
-                    Pick::NextFresh => {
-                        if let Some(g) = self.ring.take_next() {
-                            p.fresh_slice();
-                            return Some(g);
-                        }
-                    }
-                    Pick::Kick => {
-                        if let Some(g) = self.ring.take_next() {
-                            let room = self.ring.push(g).is_ok();
-                            debug_assert!(room, "a place became free just now");
-                        }
-                    }
-                    Pick::Local => {
-                        if self.listed() != 0
-                            && view.tick.is_multiple_of(next::FAIRNESS)
-                            && let Some(g) = self.fetch_one()
-                        {
-                            p.fresh_slice();
-                            return Some(g);
-                        }
-                        if let Some(g) = self.ring.pop() {
-                            p.fresh_slice();
-                            return Some(g);
-                        }
-                    }
+            let found = unsafe {
+                match next::pick(&view) {
+                    Pick::Next => self.ring.take_next().inspect(|_| p.inherit_slice()),
+                    Pick::NextFresh => self.ring.take_next().inspect(|_| p.fresh_slice()),
+                    Pick::Local => self.fetch_one(p).inspect(|_| p.fresh_slice()),
+                    Pick::Kick => self.kick(),
                     Pick::Urgent | Pick::Global(_) | Pick::Search => return None,
                 }
+            };
+            // None: a thief was faster, or after a kick.
+            if found.is_some() {
+                return found;
             }
         }
+    }
+
+    /// A chain of hand-offs is over while others wait. Never gives one: decide again.
+    #[cold]
+    fn kick(&self) -> Option<NonNull<G>> {
+        // SAFETY: for the owner, in `go_on`.
+        unsafe {
+            if let Some(g) = self.ring.take_next() {
+                let room = self.ring.push(g).is_ok();
+                debug_assert!(room, "a place became free just now");
+            }
+        }
+        None
     }
 
     // ---- CPU time ----

@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering::*;
 
 use runnext_core::group::preempt::MIN_RUN;
 use runnext_core::group::{GroupId, preempt_after};
+use runnext_core::list::List;
 use runnext_sys::clock;
 
 use super::ROOT_LANE;
@@ -20,8 +21,8 @@ use crate::p::P;
 use crate::sched::Shared;
 use crate::sched::call::ask;
 
-/// Of the wake-ups within a turn, one in so many is measured.
-const SAMPLE: u32 = 64;
+/// Wake-ups within a turn are measured in one of so many dispatches: a prime, or of those that take turns always the same one would be.
+const SAMPLE: u32 = 61;
 /// Ticks to the unit of a stamp, as a shift: less than a microsecond.
 const STAMP_SHIFT: u32 = 10;
 
@@ -41,7 +42,7 @@ pub(super) fn since(stamp: u32) -> u64 {
 }
 
 impl Shared {
-    /// A goroutine was made runnable by the owner of `p`: it may run next. While groups are in use.
+    /// A goroutine was made runnable by the owner of `p`. While groups are in use.
     pub(in crate::sched) fn put_in_lane(&self, p: &P, g: &G) {
         let (lane, here) = (g.lane(), &p.groups);
         if lane == ROOT_LANE {
@@ -51,42 +52,30 @@ impl Shared {
             }
             return;
         }
-        if lane != here.lane() || !g.is_light() {
-            return self.put_in_list(p, g, lane);
-        }
-        let woken = here.woken.get().wrapping_add(1);
-        here.woken.set(woken);
-        if woken.is_multiple_of(SAMPLE) {
+        self.put_in_list(p, g, lane);
+    }
+
+    /// A goroutine is woken in the turn of its own group on `p`: once in a while it is measured how long it waits then.
+    #[inline]
+    pub(in crate::sched) fn sample_wait(&self, p: &P, g: &G) {
+        if p.tick.load(Relaxed).is_multiple_of(SAMPLE) {
             g.stamp().store(stamp(), Relaxed);
-        }
-        // SAFETY: the caller owns p; g is runnable and in no queue.
-        if let Err(overflow) = unsafe { here.ring.put_next_kick(g.ptr()) } {
-            let now = clock::now_ns();
-            here.list_all(&self.groups.ledger, lane, overflow, false, now);
         }
     }
 
-    /// A goroutine gave way on `p`, or was woken to queue at the end; by the owner of `p`. False: it is for the root lane.
-    #[inline]
-    pub(in crate::sched) fn put_back(&self, p: &P, g: &G) -> bool {
-        let (lane, here) = (g.lane(), &p.groups);
-        if lane == ROOT_LANE {
-            return false;
+    /// What a full ring of `p` gave away joins the list of its lane.
+    pub(in crate::sched) fn list_overflow(&self, p: &P, lane: u32, gs: List<G>) {
+        p.groups
+            .list_all(&self.groups.ledger, lane, gs, false, clock::now_ns());
+    }
+
+    /// A goroutine of `lane` gave way on `p`, or was woken to queue at the end, and goes into a list; by the owner of `p`.
+    pub(in crate::sched) fn put_back(&self, p: &P, g: &G, lane: u32) {
+        if lane != p.groups.lane() {
+            return self.put_in_list(p, g, lane);
         }
-        if lane == here.lane() && !here.limited.load(Relaxed) && g.is_light() {
-            // SAFETY: the caller owns p; g is runnable and in no queue.
-            if let Err(overflow) = unsafe { here.ring.push(g.ptr()) } {
-                let now = clock::now_ns();
-                here.list_all(&self.groups.ledger, lane, overflow, false, now);
-            }
-        } else if lane == here.lane() {
-            let now = clock::now_ns();
-            let home = &self.home_of(p, lane).groups;
-            home.list(&self.groups.ledger, lane, g.ptr(), false, now);
-        } else {
-            self.put_in_list(p, g, lane);
-        }
-        true
+        let home = &self.home_of(p, lane).groups;
+        home.list(&self.groups.ledger, lane, g.ptr(), false, clock::now_ns());
     }
 
     /// A grouped goroutine was made runnable by somebody without a P, who then wakes one. A signal handler may, in user state.
