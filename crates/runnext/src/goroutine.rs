@@ -147,9 +147,7 @@ pub fn yield_now() {
 /// ```
 #[inline]
 pub fn checkpoint() {
-    if call::anybody_asked() {
-        call::checkpoint_slow();
-    }
+    call::checkpoint();
 }
 
 /// The calling goroutine; none on a plain thread.

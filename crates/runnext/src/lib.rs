@@ -79,6 +79,7 @@ mod local;
 mod lock;
 mod m;
 pub mod net;
+mod note;
 mod observe;
 mod overflow;
 mod p;

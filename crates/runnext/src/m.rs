@@ -16,7 +16,7 @@
 use std::cell::Cell;
 use std::ptr::{self, NonNull};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering::*};
 
 use runnext_core::owner::{Home, Owner, Seen, State};
 use runnext_sys::clock::{self, ThreadCpu};
@@ -24,6 +24,7 @@ use runnext_sys::futex;
 use runnext_sys::thread::{CpuSet, StatReader};
 
 use crate::g::G;
+use crate::note::Note;
 use crate::observe::set_coarse_ns;
 use crate::p::P;
 use crate::sched::Shared;
@@ -32,9 +33,7 @@ use crate::sched::Shared;
 pub(crate) struct M {
     owner: Owner<P>,
     /// Somebody wants this thread to give way; looked at on the way out of each runtime call.
-    pub(crate) asked: AtomicBool,
-    /// Since when.
-    pub(crate) asked_at: AtomicU64,
+    pub(crate) note: Note,
     /// The goroutine it runs, or that is parked together with it.
     g: AtomicPtr<G>,
     /// Where runtime calls return to: user code, or a section inside `blocking`.
@@ -131,8 +130,7 @@ impl M {
     pub(crate) fn new(id: u32, shared: *const Shared) -> M {
         M {
             owner: Owner::new(),
-            asked: AtomicBool::new(false),
-            asked_at: AtomicU64::new(0),
+            note: Note::new(),
             g: AtomicPtr::new(ptr::null_mut()),
             home: Cell::new(Home::User),
             locks: Cell::new(0),

@@ -284,7 +284,8 @@ fn fewer_processors_means_fewer_goroutines_at_once() {
             std::hint::black_box(hog_for(Duration::from_micros(20)));
             !rounds().eq(before)
         };
-        until(|| !any_moves()); // whatever was running has given its P up
+        // Whatever was running has given its P up; one quiet window may just be the machine's.
+        until(|| (0..40).all(|_| !any_moves()));
         let (mut alone, mut together) = (0, 0);
         for _ in 0..200 {
             match any_moves() {

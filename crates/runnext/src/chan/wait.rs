@@ -298,7 +298,5 @@ pub(crate) fn for_nothing(deadline: u64, reason: WaitReason) {
 /// An operation that ends without a runtime call: a loop of them gives way here if asked to.
 #[inline]
 pub(crate) fn checkpoint() {
-    if call::anybody_asked() {
-        call::checkpoint_slow();
-    }
+    call::checkpoint();
 }

@@ -19,7 +19,7 @@
 use std::marker::PhantomData;
 use std::ptr;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering::*};
+use std::sync::atomic::Ordering::*;
 
 use runnext_core::list::List;
 use runnext_core::owner::{Home, State};
@@ -31,6 +31,7 @@ use super::wait::{Waiter, Who};
 use crate::fatal::fatal;
 use crate::g::{G, Switch, WaitReason};
 use crate::m::{self, M};
+use crate::note;
 use crate::observe::event::Kind;
 use crate::observe::{Why, coarse_ns};
 use crate::p::P;
@@ -243,7 +244,7 @@ impl Drop for Call {
     fn drop(&mut self) {
         if let Some(m) = self.m {
             m.leave();
-            if m.asked.load(Relaxed) && !self.brief {
+            if m.note.is_left() && !self.brief {
                 give_way(m);
             }
         }
@@ -486,21 +487,23 @@ fn freeze() -> ! {
 /// Somebody asked this thread to give way: on the way out of a call, or at a checkpoint.
 #[cold]
 pub(crate) fn give_way(m: &'static M) {
-    let since = m.asked_at.load(Relaxed);
-    forget_ask(m);
+    let Some(asked) = m.note.take() else {
+        return;
+    };
     // A future cannot leave in the middle of a poll without its thread: it ends soon, or the slice's timer stops it.
     if m.g().is_none_or(G::is_stackless) || m.home.get() != Home::User {
         return;
     }
     let mut call = Call::enter();
     if let Some(m) = call.m()
+        && m.p().slice.load(Relaxed) == asked.slice
         && m.shared().waits_for(m.p())
         && !m.g().is_some_and(|g| m.shared().holds_on(m.p(), g))
     {
-        if let Some(g) = m.g() {
+        if let Some(g) = m.g().filter(|_| asked.blamed) {
             g.gain_weight();
         }
-        m.shared().observe.preempted(Why::Asked, since);
+        m.shared().observe.preempted(Why::Asked, asked.at);
         call.yield_now();
     }
     // Not dropped the usual way: a request that came meanwhile waits for the next call, or two busy neighbours would
@@ -526,39 +529,19 @@ pub(crate) fn spinning_helps() -> bool {
     !queued && m.shared().others_run()
 }
 
-/// How many Ms have been asked to give way and have not looked yet, in the whole process. A checkpoint reads this one word:
-/// no thread-local, whose address the compiler might keep over a switch.
-static ASKED: AtomicU32 = AtomicU32::new(0);
-
-/// Leaves a note for an M to give way at its next call or checkpoint.
-pub(super) fn ask(m: &M) {
-    if !m.asked.load(Relaxed) {
-        m.asked_at.store(runnext_sys::clock::now_ns(), Relaxed);
-    }
-    if !m.asked.swap(true, Relaxed) {
-        ASKED.fetch_add(1, Relaxed);
-    }
-}
-
-/// The note was read, or is of no use any more. True: there was one.
-pub(super) fn forget_ask(m: &M) -> bool {
-    let asked = m.asked.swap(false, Relaxed);
-    if asked {
-        ASKED.fetch_sub(1, Relaxed);
-    }
-    asked
-}
-
+/// Gives way if the calling thread was asked to.
 #[inline]
-pub(crate) fn anybody_asked() -> bool {
-    ASKED.load(Relaxed) != 0
+pub(crate) fn checkpoint() {
+    if note::any() {
+        checkpoint_slow();
+    }
 }
 
 #[cold]
 #[inline(never)]
-pub(crate) fn checkpoint_slow() {
+fn checkpoint_slow() {
     if let Some(m) = m::current()
-        && m.asked.load(Relaxed)
+        && m.note.is_left()
     {
         give_way(m);
     }

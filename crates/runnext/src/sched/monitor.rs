@@ -391,7 +391,7 @@ impl Keeper {
             return (SHORT, now + STEADY_NS);
         }
         let mut pace = CALM_NS;
-        let mut light = shared.has_urgent();
+        let mut light = shared.urgent_len().saturating_sub(self.on_its_way(now));
         let mut lively = true;
         for id in 0..shared.procs() {
             if self.looks.len() <= id {
@@ -490,6 +490,16 @@ impl Keeper {
         }
     }
 
+    /// How many Ps were asked to give way just now, and have not yet: each does so for one that waits.
+    fn on_its_way(&self, now: u64) -> usize {
+        let asked = |p: &&P| {
+            self.looks.get(p.id).is_some_and(|look| {
+                now < look.asked + ASK_EVERY_NS && look.slice == p.slice.load(Relaxed)
+            })
+        };
+        self.shared.all_ps().filter(asked).count()
+    }
+
     /// Whether a P has dispatched often since the last look: whoever waits there gets a turn soon.
     fn is_lively(&self, p: &P) -> bool {
         let before = self.looks[p.id].tick;
@@ -497,7 +507,7 @@ impl Keeper {
     }
 
     /// One look at one P. Returns how soon to look again.
-    fn look_at(&mut self, p: &P, light: &mut bool, now: u64) -> u64 {
+    fn look_at(&mut self, p: &P, light: &mut usize, now: u64) -> u64 {
         // SAFETY: I2.
         let Some(m) = (unsafe { p.m.load(Acquire).as_ref() }) else {
             return STEADY_NS;
@@ -529,12 +539,13 @@ impl Keeper {
                     self.take(m, word);
                 } else {
                     let used = look.cpu.saturating_sub(last.cpu);
-                    // One that is on a CPU, or waits for one, is not about to be taken for blocked.
+                    // One that is on a CPU, or waits for one, is not about to be taken for blocked; nor is one known to compute.
+                    let hog = m.g().is_some_and(|g| !g.is_light());
                     let rests = last.m == m.id && used < (now - last.at) / 2;
                     let whole = last.m == m.id && used > (now - last.at) / 4 * 3;
                     if rests && self.asleep(m) {
                         pace = FAST_NS;
-                    } else if whole && same || self.is_lively(p) {
+                    } else if whole && same || hog || self.is_lively(p) {
                         pace = CALM_NS;
                     }
                     let computes = whole || same && used > (now - last.at) / 4;
@@ -579,7 +590,7 @@ impl Keeper {
         m: &M,
         computes: bool,
         look: &mut Look,
-        light: &mut bool,
+        light: &mut usize,
     ) -> u64 {
         if !self.shared.config.preemption {
             return CALM_NS;
@@ -587,7 +598,7 @@ impl Keeper {
         if self.is_lively(p) {
             return CALM_NS;
         }
-        let least = if *light || p.timers.next() <= look.at {
+        let least = if *light > 0 || p.timers.next() <= look.at {
             m.g().map_or(0, preempt::min_run)
         } else if p.light_waits() {
             m.g().map_or(0, preempt::min_run_at_home)
@@ -603,10 +614,10 @@ impl Keeper {
             return ASK_EVERY_NS - since_asked;
         }
         if !computes || self.kernel_state(m) != Some(b'R') {
-            preempt::leave_note(m);
-        } else if preempt::request(m) {
+            m.note.leave(look.slice, true);
+        } else if preempt::request(m, look.slice, true) {
             look.asked = look.at;
-            *light = false; // one P for it
+            *light = light.saturating_sub(1); // one P for each
         }
         if self.shared.urgent_len() > 1 {
             ASK_EVERY_NS

@@ -14,14 +14,14 @@
 //! | a light goroutine waits ([`MIN_RUN_NS`]) | a signal to it, after looking that the thread is on a CPU | monitor                    |
 //!
 //! # Protocol, in the handler
-//! 1 not a worker, or a signal that is not ours: pass it on  2 in RT: leave a note (`asked`), looked at on the way out
+//! 1 not a worker, or a signal that is not ours: pass it on  2 in RT: leave a note, looked at on the way out
 //! 3 robbed: it has no right to run; get a P or queue for one  4 USER: nobody else to run: return
 //! 5 CAS USER→RT (a robber may be faster)  6 choose the next goroutine; it needs a sleeping thread: its own if it is
 //! wired, else an idle M; none: return, and ask the monitor for one  7 queue own goroutine, hand the P over, sleep
 //!
 //! # Invariants
 //! I1  In USER the thread holds no runtime lock, so the handler may take them.
-//! I2  A request may be lost, never misdelivered: the slice number says whether it is still the same turn.
+//! I2  A request may be lost, never misdelivered: the slice number says whether it is still the same turn (`note`, `M::timer_slice`).
 //!
 //! # Context
 //! Async-signal-safe: no allocation, no foreign lock, errno kept. On the alternate stack, where it may sleep for long.
@@ -39,7 +39,7 @@ use runnext_core::owner::{Home, State};
 use runnext_sys::signal::{self, CpuTimer, Previous};
 use runnext_sys::{errno, thread};
 
-use super::call::{ask, enter_slow, forget_ask, take_p};
+use super::call::{enter_slow, take_p};
 use super::{Shared, worker};
 use crate::g::G;
 use crate::m::{self, M};
@@ -53,6 +53,21 @@ static SIGNAL: OnceLock<(i32, Previous)> = OnceLock::new();
 /// How long a light goroutine runs before another that an event woke may take its P; and one nobody knows yet.
 const MIN_RUN_NS: u64 = 1_000_000;
 const MIN_RUN_FRESH_NS: u64 = 200_000;
+
+/// Why a goroutine is stopped, and whether it counts from now on as one that runs on and on.
+#[derive(Clone, Copy)]
+pub(super) struct Stop {
+    pub(super) why: Why,
+    blamed: bool,
+}
+
+impl Stop {
+    pub(super) fn weigh(self, g: &G) {
+        if self.blamed {
+            g.gain_weight();
+        }
+    }
+}
 
 /// How long this one is left alone, from when the monitor first saw it. Hogs are not: they lose nothing but their turn.
 pub(super) fn min_run(g: &G) -> u64 {
@@ -118,7 +133,7 @@ unsafe extern "C" fn on_signal(signo: i32, info: *mut signal::siginfo_t, context
     // It may have given way to the note meanwhile; then there is nothing to do, and nobody to pass it on to.
     if let Some(m) = m
         && asked
-        && m.asked.load(Relaxed)
+        && m.note.is_left()
     {
         stop_here(m, Why::Wakeup);
     }
@@ -171,13 +186,12 @@ fn get_in_line(m: &'static M) {
 fn stop_here(m: &'static M, why: Why) {
     let shared = m.shared();
     if m.state() == State::Rt {
-        return ask(m);
+        if why == Why::Slice {
+            m.note.leave(m.timer_slice.get(), true);
+        }
+        return; // the note is read on the way out
     }
-    let since = if forget_ask(m) {
-        m.asked_at.load(Relaxed)
-    } else {
-        0
-    };
+    let asked = m.note.take();
     if shared.stopped.load(Relaxed)
         || !waits(shared, m)
         || m.home.get() != Home::User
@@ -193,12 +207,19 @@ fn stop_here(m: &'static M, why: Why) {
     if shared.stopped.load(Relaxed) {
         return m.leave();
     }
+    let asked = asked.filter(|asked| asked.slice == p.slice.load(Relaxed));
+    let blamed = why == Why::Slice || asked.is_some_and(|asked| asked.blamed);
+    if why != Why::Slice && asked.is_none() {
+        return m.leave(); // who was meant has gone by itself
+    }
     m.in_handler.store(true, Relaxed);
-    if !hand_over(shared, m, g, p, why) {
+    if !hand_over(shared, m, g, p, Stop { why, blamed }) {
         m.in_handler.store(false, Relaxed);
         return m.leave();
     }
-    shared.observe.preempted(why, since);
+    shared
+        .observe
+        .preempted(why, asked.map_or(0, |asked| asked.at));
     let p = m.wait_for_p();
     shared.stranded.fetch_sub(1, Relaxed);
     m.in_handler.store(false, Relaxed);
@@ -223,9 +244,9 @@ fn waits(shared: &Shared, m: &M) -> bool {
 }
 
 /// Queues `g` and gives the P to the thread that runs the next goroutine. False: there is none, and nothing has changed.
-fn hand_over(shared: &Shared, m: &M, g: &G, p: &P, why: Why) -> bool {
+fn hand_over(shared: &Shared, m: &M, g: &G, p: &P, stop: Stop) -> bool {
     if p.groups.is_on() {
-        return shared.hand_over_turn(m, g, p, why);
+        return shared.hand_over_turn(m, g, p, stop);
     }
     let Some(next) = choose(shared, p) else {
         return false;
@@ -249,8 +270,8 @@ fn hand_over(shared: &Shared, m: &M, g: &G, p: &P, why: Why) -> bool {
             }
         },
     };
-    g.gain_weight();
-    p.eye.stopped(Kind::Preempt, why as u32, g);
+    stop.weigh(g);
+    p.eye.stopped(Kind::Preempt, stop.why as u32, g);
     g.wire(m);
     g.state.set_runnable();
     m.give_up();
@@ -286,18 +307,12 @@ fn choose(shared: &Shared, p: &P) -> Option<&'static G> {
     }
 }
 
-/// Asks an M to give way at its next call or checkpoint.
-pub(super) fn leave_note(m: &M) {
-    ask(m);
-}
-
-/// Asks the M that has this P to give way to a goroutine that waits: by a note if it is in the runtime, by a signal if
-/// it computes. True: it was asked.
-pub(super) fn request(m: &M) -> bool {
+/// Asks an M to give way, in the turn `slice`: by a note if it is in the runtime, by a signal if it computes. True: it was asked.
+pub(super) fn request(m: &M, slice: u32, blamed: bool) -> bool {
     let Some((signo, _)) = SIGNAL.get() else {
         return false;
     };
-    ask(m);
+    m.note.leave(slice, blamed);
     if m.state() != State::User {
         return true;
     }
@@ -311,3 +326,6 @@ pub(super) fn request(m: &M) -> bool {
     }
     sent
 }
+
+#[cfg(test)]
+mod tests;

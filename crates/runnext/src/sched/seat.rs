@@ -217,10 +217,10 @@ impl Shared {
     }
 
     /// The monitor waits in the poller in place of an M, until `when`, or until poked: no P is idle, and their owners do not look.
-    /// False: somebody else is there.
-    pub(super) fn poll_for_all(&self, when: u64, poked: impl Fn() -> bool) -> bool {
+    /// What it found is for [`queue_polled`](Self::queue_polled). None: somebody else is there.
+    pub(super) fn poll_for_all(&self, when: u64, poked: impl Fn() -> bool) -> Option<Harvest> {
         if !self.idle.lock().lend_seat() {
-            return false;
+            return None;
         }
         self.seat.lent.store(true, Relaxed);
         self.seat.until.store(when, Relaxed);
@@ -233,12 +233,16 @@ impl Shared {
         };
         self.seat.lent.store(false, Relaxed);
         self.idle.lock().take_seat_back();
+        Some(found)
+    }
+
+    /// Queues what the monitor found.
+    pub(super) fn queue_polled(&self, found: Harvest) {
         if !found.is_empty() {
             self.queue_global(found);
         } else if self.searchers.idle() != 0 && self.seat.is_unwatched() {
-            self.wake_one(); // an M found us here when it wanted to sit down
+            self.wake_one(); // an M found the monitor there when it wanted to sit down
         }
-        true
     }
 
     /// A timer was armed for `when` by somebody who goes on, perhaps for long.

@@ -27,7 +27,7 @@ use runnext_core::owner::State;
 use runnext_core::park;
 use runnext_sys::{clock, futex, signal};
 
-use super::call::{Call, forget_ask};
+use super::call::Call;
 use super::{Shared, preempt, worker};
 use crate::dump;
 use crate::m::M;
@@ -343,8 +343,7 @@ impl Maker {
             self.shared.monitor.let_look_end();
             self.shared.observe.let_look_end();
             // SAFETY: its thread has ended; only this thread frees Ms.
-            let m = unsafe { Box::from_raw(m) };
-            forget_ask(&m); // or every checkpoint of the process would look for it for ever
+            drop(unsafe { Box::from_raw(m) });
         }
         all.count.store(self.threads.len(), Relaxed);
     }

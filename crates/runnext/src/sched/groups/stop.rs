@@ -17,12 +17,11 @@ use super::turn::{self, Next};
 use super::{ROOT_LANE, Record};
 use crate::g::G;
 use crate::m::{self, Gauge, M};
-use crate::observe::Why;
 use crate::observe::event::Kind;
 use crate::p::P;
-use crate::sched::call::ask;
+use crate::sched::Shared;
+use crate::sched::preempt::{self, Stop};
 use crate::sched::timers::NEVER;
-use crate::sched::{Shared, preempt};
 
 /// How long the owner of a lock runs on, in ns.
 const GRACE: u64 = 1_000_000;
@@ -120,7 +119,7 @@ impl Shared {
         if until <= now {
             here.over.store(true, Relaxed);
         }
-        self.insist(m, seen, now, computes);
+        self.insist(p, m, seen, now, computes);
         now + AGAIN
     }
 
@@ -139,19 +138,21 @@ impl Shared {
     }
 
     /// Leaves a note; a thread that computes, or does not read it, gets a signal.
-    fn insist(&self, m: &M, seen: &mut Watched, now: u64, computes: bool) {
+    fn insist(&self, p: &P, m: &M, seen: &mut Watched, now: u64, computes: bool) {
         let word = m.look();
+        let slice = p.slice.load(Relaxed);
+        let blamed = now - seen.since >= m.g().map_or(0, preempt::min_run);
         let first = seen.asked == 0 || seen.word != word;
         if first {
             (seen.asked, seen.word) = (now, word);
-            preempt::leave_note(m);
+            m.note.leave(slice, blamed);
         }
         if word.state() == State::User
             && self.config.preemption
             && (computes || now >= seen.asked + PATIENCE)
             && m.gauge().and_then(Gauge::state) == Some(b'R')
         {
-            preempt::request(m);
+            preempt::request(m, slice, blamed);
         }
     }
 
@@ -205,13 +206,13 @@ impl Shared {
             let here = &m.p().groups;
             here.set_on(true);
             here.over.store(true, Relaxed);
-            ask(m);
+            m.note.leave(m.p().slice.load(Relaxed), false);
             self.hurry(clock::now_ns());
         }
     }
 
     /// In the preemption handler, on a P that takes turns: `g` goes back to its lane, and the P to who is next. False: that is `g` itself.
-    pub(in crate::sched) fn hand_over_turn(&self, m: &M, g: &G, p: &P, why: Why) -> bool {
+    pub(in crate::sched) fn hand_over_turn(&self, m: &M, g: &G, p: &P, stop: Stop) -> bool {
         if self.seat.any_timers() {
             self.run_own_timers(p);
         }
@@ -221,7 +222,7 @@ impl Shared {
         let here = &p.groups;
         let now = clock::now_ns();
         here.charge_last();
-        g.gain_weight();
+        stop.weigh(g);
         g.wire(m);
         g.state.set_runnable();
         self.stranded.fetch_add(1, Relaxed);
@@ -246,12 +247,12 @@ impl Shared {
                 return false;
             }
             Next::Run(next) => {
-                p.eye.stopped(Kind::Preempt, why as u32, g);
+                p.eye.stopped(Kind::Preempt, stop.why as u32, g);
                 // SAFETY: it was queued, so it is alive.
                 self.give_p(m, p, unsafe { next.as_ref() });
             }
             Next::Plain | Next::Search => {
-                p.eye.stopped(Kind::Preempt, why as u32, g);
+                p.eye.stopped(Kind::Preempt, stop.why as u32, g);
                 m.give_up();
                 self.hand_off(p);
             }

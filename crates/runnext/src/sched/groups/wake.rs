@@ -19,7 +19,6 @@ use crate::g::G;
 use crate::m;
 use crate::p::P;
 use crate::sched::Shared;
-use crate::sched::call::ask;
 
 /// Wake-ups within a turn are measured in one of so many dispatches: a prime, or of those that take turns always the same one would be.
 const SAMPLE: u32 = 61;
@@ -191,7 +190,7 @@ impl Shared {
             Some(m) if m.g().is_none() => return,
             // The note is read on the way out of this call, if it may move the goroutine.
             Some(m) if now >= at => {
-                ask(m);
+                m.note.leave(p.slice.load(Relaxed), false);
                 now + PATIENCE
             }
             _ => at,

@@ -14,6 +14,7 @@
 
 use std::sync::atomic::Ordering::*;
 
+use super::AWAKE;
 use crate::sched::Shared;
 
 /// Over how long the looks of owners are counted.
@@ -84,7 +85,13 @@ impl Watch {
         let monitor = &shared.monitor;
         monitor.polls.store(true, SeqCst);
         let polled = shared.poll_for_all(wake_at, || monitor.word.load(SeqCst) != seen);
+        // Before what it found is queued: who is awake needs no poke.
         monitor.polls.store(false, SeqCst);
-        polled
+        monitor.nap.store(AWAKE, Relaxed);
+        let Some(found) = polled else {
+            return false;
+        };
+        shared.queue_polled(found);
+        true
     }
 }

@@ -1,0 +1,42 @@
+//! Who is meant by a note, and who is not.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::*};
+
+use crate::sched::call::{self, Call};
+use crate::{Runtime, go, m};
+
+/// What a checkpoint does that finds a note for the turn `meant(running)`: whether the goroutine that waited ran, and whether the
+/// caller counts as a hog now.
+fn read_note(meant: fn(u32) -> u32) -> (bool, bool) {
+    // Nobody else leaves notes.
+    let alone = Runtime::builder().procs(1).preemption(false);
+    // SAFETY: the goroutines below keep no reference into a thread-local over a runtime call.
+    let rt = unsafe { alone.build() }.unwrap();
+    rt.run(move || {
+        let ran = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&ran);
+        let other = go(move || told.store(true, Relaxed));
+        let m = m::current().unwrap();
+        let g = m.g().unwrap();
+        assert!(g.is_light());
+        {
+            let _call = Call::brief();
+            m.note.leave(meant(m.p().slice.load(Relaxed)), true);
+        }
+        call::checkpoint();
+        let found = (ran.load(Relaxed), !g.is_light());
+        other.join().unwrap();
+        found
+    })
+}
+
+#[test]
+fn a_note_for_the_running_turn_stops_it() {
+    assert_eq!(read_note(|running| running), (true, true));
+}
+
+#[test]
+fn a_note_for_an_earlier_turn_stops_nobody() {
+    assert_eq!(read_note(|running| running.wrapping_sub(1)), (false, false));
+}
