@@ -59,6 +59,13 @@ impl<T> Lock<T> {
         LockGuard { lock: self }
     }
 
+    /// The lock if nobody has it.
+    #[inline]
+    pub(crate) fn try_lock(&self) -> Option<LockGuard<'_, T>> {
+        let free = self.word.compare_exchange(0, 1, Acquire, Relaxed).is_ok();
+        free.then(|| LockGuard { lock: self })
+    }
+
     #[cold]
     fn lock_slow(&self) {
         for pauses in PAUSES {

@@ -279,10 +279,16 @@ impl Timers {
         self.publish(&mut heap, shared);
     }
 
-    /// Takes out what is due, up to `most`.
-    fn take_due(&self, now: u64, most: usize, shared: &Shared) -> Batch {
+    /// Takes out what is due, up to `most`. Nothing if it is another P's, and somebody has the lock: that one sees to it.
+    fn take_due(&self, own: bool, now: u64, most: usize, shared: &Shared) -> Batch {
         let mut batch = Batch::new();
-        let mut heap = self.heap.lock();
+        let heap = match own {
+            true => Some(self.heap.lock()),
+            false => self.heap.try_lock(),
+        };
+        let Some(mut heap) = heap else {
+            return batch;
+        };
         while batch.len < most.min(BATCH)
             && let Some((_, sleeper)) = heap.pop_due(now)
         {
@@ -395,7 +401,8 @@ impl Shared {
         let tick = p.tick.load(Relaxed);
         let in_burst = p.watch.is_in_burst(tick);
         let others = queued > 0 || p.runq.has_next();
-        let batch = timers.take_due(now, room, self);
+        let own = std::ptr::eq(timers, &p.timers);
+        let batch = timers.take_due(own, now, room, self);
         let mut woken = 0;
         for sleeper in batch.iter() {
             if let Some(g) = fire(sleeper, self, p) {
