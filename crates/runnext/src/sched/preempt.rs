@@ -37,7 +37,7 @@ use std::sync::atomic::{Ordering::*, fence};
 use runnext_core::next::{self, Pick};
 use runnext_core::owner::{Home, State};
 use runnext_sys::signal::{self, CpuTimer, Previous};
-use runnext_sys::{errno, thread};
+use runnext_sys::{clock, errno, thread};
 
 use super::call::{enter_slow, take_p};
 use super::{Shared, worker};
@@ -292,7 +292,7 @@ fn hand_over(shared: &Shared, m: &M, g: &G, p: &P, stop: Stop) -> bool {
 /// The next goroutine of this P, without a search: who interrupts another has one in mind.
 fn choose(shared: &Shared, p: &P) -> Option<&'static G> {
     if shared.seat.any_timers() {
-        shared.run_own_timers(p);
+        shared.run_all_timers(p, clock::now_ns()); // it may be another's for which this P was asked
     }
     loop {
         let view = p.view(shared.has_urgent(), shared.global_len(), shared.procs());

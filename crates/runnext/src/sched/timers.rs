@@ -483,9 +483,12 @@ impl Shared {
         }
     }
 
-    /// Whether somebody waits for `p`: in its queue, in the global ones, or for a deadline that has come.
+    /// Whether somebody waits for `p`: in its queue, in the global ones, or for a deadline that has come, on any P.
     pub(super) fn waits_for(&self, p: &P) -> bool {
-        p.has_work() || self.has_global() || p.timers.is_due() || self.waits_in_group(p)
+        p.has_work()
+            || self.has_global()
+            || self.waits_in_group(p)
+            || self.all_ps().any(|other| other.timers.is_due())
     }
 }
 
