@@ -1,7 +1,8 @@
 //! Who gets how much.
 
+use std::ops::Sub;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::time::Duration;
 
 use runnext::{CpuLimit, Priority, Runtime, TaskGroup};
@@ -24,37 +25,54 @@ fn share(groups: &[(TaskGroup, usize)], how_long: For) -> Vec<Duration> {
 
 fn share_on(rt: &Runtime, groups: &[(TaskGroup, usize)], how_long: For) -> Vec<Duration> {
     let stop = Arc::new(AtomicBool::new(false));
+    let done: Vec<_> = groups.iter().map(|_| Arc::new(AtomicU64::new(0))).collect();
     rt.run(|| {
         let mut all = Vec::new();
-        for (group, hogs) in groups {
+        for ((group, hogs), done) in groups.iter().zip(&done) {
             for _ in 0..*hogs {
-                let stop = Arc::clone(&stop);
+                let (stop, done) = (Arc::clone(&stop), Arc::clone(done));
                 all.push(group.go(move || {
                     while !stop.load(Relaxed) {
                         std::hint::black_box((0..200u64).sum::<u64>());
+                        done.fetch_add(1, Relaxed);
                         runnext::checkpoint();
                     }
                 }));
             }
         }
-        let read = || groups.iter().map(|(g, _)| g.stats().cpu_time);
-        let before: Vec<Duration> = read().collect();
-        let used = || read().zip(&before).map(|(now, before)| now - *before);
-        match how_long {
-            For::Wall(d) => runnext::time::sleep(d),
+        let used = since(|| groups.iter().map(|(g, _)| g.stats().cpu_time).collect());
+        let work = since(|| done.iter().map(|n| n.load(Relaxed)).collect());
+        let used = match how_long {
+            For::Wall(d) => {
+                runnext::time::sleep(d);
+                used()
+            }
             For::Cpu(d) => {
-                while used().sum::<Duration>() < d {
+                while used().iter().sum::<Duration>() < d {
                     runnext::time::sleep(Duration::from_millis(20));
                 }
+                // By the work done: while the system runs something else in the middle of a turn, the group's time runs on until the
+                // monitor has seen it.
+                let work = work();
+                let all = work.iter().sum::<u64>() as f64;
+                work.iter().map(|&n| d.mul_f64(n as f64 / all)).collect()
             }
-        }
-        let used = used().collect();
+        };
         stop.store(true, Relaxed);
         for hog in all {
             hog.join().unwrap();
         }
         used
     })
+}
+
+/// How much each of what `read` gives has grown since now.
+fn since<T: Copy + Sub<Output = T>>(read: impl Fn() -> Vec<T>) -> impl Fn() -> Vec<T> {
+    let before = read();
+    move || {
+        let grown = |(now, before): (T, &T)| now - *before;
+        read().into_iter().zip(&before).map(grown).collect()
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! |---------------|---------------------------------------------|-----------------------------------------------|
 //! | `on`          | who queues a grouped goroutine here; the monitor; the owner | every dispatch and every yield of the owner |
 //! | `over`        | anybody: the turn is to end                 | every dispatch of the owner                   |
-//! | `lane`, `since`, `key` | the owner, where a turn begins or ends | wakers, thieves, monitor                    |
+//! | `lane`, `since`, `key`, `tick` | the owner, where a turn begins or ends | wakers, thieves, monitor            |
 //! | `until`       | the owner; wakers bring it forward          | the monitor                                   |
 //! | `last`, `mark`| the owner                                   | who asks for CPU time                         |
 //! | `stolen`      | the monitor, blocking sections; taken by the owner | the end of the turn                     |
@@ -65,7 +65,7 @@ pub(crate) struct Local {
     listed: AtomicUsize,
     lanes: Lock<GroupLanes>,
     /// Dispatches before this turn.
-    tick: Cell<u32>,
+    tick: AtomicU32,
     last: AtomicPtr<G>,
     mark: AtomicU64,
     skip: Cell<u32>,
@@ -98,7 +98,7 @@ impl Local {
             ring: RunQueue::new(),
             listed: AtomicUsize::new(0),
             lanes: Lock::new(Lanes::new(p, Storage::new(1))),
-            tick: Cell::new(0),
+            tick: AtomicU32::new(0),
             last: AtomicPtr::new(ptr::null_mut()),
             mark: AtomicU64::new(0),
             skip: Cell::new(0),
@@ -249,7 +249,7 @@ impl Local {
         self.key.store(key.to_bits(), Relaxed);
         self.over.store(false, Relaxed);
         self.graced.set(false);
-        self.tick.set(p.tick.load(Relaxed));
+        self.tick.store(p.tick.load(Relaxed), Relaxed);
     }
 
     fn refill(&self, lanes: &mut GroupLanes, id: GroupId, n: usize) -> bool {
@@ -260,6 +260,11 @@ impl Local {
         unsafe { self.ring.push_batch(&mut batch) };
         debug_assert!(batch.is_empty(), "half a ring");
         any
+    }
+
+    /// How many were dispatched in this turn. A moment's view, for others than the owner.
+    pub(super) fn dispatches(&self, p: &P) -> u32 {
+        p.tick.load(Relaxed).wrapping_sub(self.tick.load(Relaxed))
     }
 
     /// The ring is dry, the turn is not over: more from the list, if there is more.
@@ -306,7 +311,7 @@ impl Local {
             let left = unsafe { self.ring.drain() }; // I1
             let n = left.len();
             self.listed.fetch_add(n, Relaxed);
-            let turns = p.tick.load(Relaxed).wrapping_sub(self.tick.get());
+            let turns = self.dispatches(p);
             let queue = lanes.queue(id);
             // Those that had no chance to run are older than what waits in the list, and than who ran last: that one is not in the ring.
             queue.put(left, turns as usize <= n);

@@ -141,7 +141,12 @@ impl Shared {
     fn insist(&self, p: &P, m: &M, seen: &mut Watched, now: u64, computes: bool) {
         let word = m.look();
         let slice = p.slice.load(Relaxed);
-        let blamed = now - seen.since >= m.g().map_or(0, preempt::min_run);
+        // Who had the turn from its beginning may not have been seen before its end.
+        let since = match p.groups.dispatches(p) {
+            1 => p.groups.since.load(Relaxed).min(seen.since),
+            _ => seen.since,
+        };
+        let blamed = now >= since + m.g().map_or(0, preempt::min_run);
         let first = seen.asked == 0 || seen.word != word;
         if first {
             (seen.asked, seen.word) = (now, word);
