@@ -21,8 +21,8 @@ use crate::stats::Histogram;
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct GroupStats {
-    /// CPU time of its goroutines, those that run included up to now, give or take a slice. Time in [`blocking`](crate::blocking) sections
-    /// is not in it, nor that of child groups.
+    /// CPU time of its goroutines, those that run included up to now, give or take a slice: what the system gave to other processes meanwhile
+    /// is taken off a little later. It never shrinks. Time in [`blocking`](crate::blocking) sections is not in it, nor that of child groups.
     pub cpu_time: Duration,
     /// Time spent in `blocking` sections.
     pub blocking_time: Duration,
