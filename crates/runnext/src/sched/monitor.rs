@@ -398,7 +398,8 @@ impl Keeper {
             return (SHORT, now + STEADY_NS);
         }
         let mut pace = CALM_NS;
-        let waiting = shared.urgent_len() + usize::from(due);
+        let timer = shared.all_ps().any(|p| p.timers.next() <= now);
+        let waiting = shared.urgent_len() + usize::from(timer);
         let mut light = waiting.saturating_sub(self.on_its_way(now));
         let mut lively = true;
         let procs = shared.procs();

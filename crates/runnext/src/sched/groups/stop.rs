@@ -218,14 +218,14 @@ impl Shared {
 
     /// In the preemption handler, on a P that takes turns: `g` goes back to its lane, and the P to who is next. False: that is `g` itself.
     pub(in crate::sched) fn hand_over_turn(&self, m: &M, g: &G, p: &P, stop: Stop) -> bool {
+        let now = clock::now_ns();
         if self.seat.any_timers() {
-            self.run_own_timers(p);
+            self.run_all_timers(p, now); // it may be another's for which this P was asked
         }
         if self.holds_on(p, g) {
             return false;
         }
         let here = &p.groups;
-        let now = clock::now_ns();
         here.charge_last();
         stop.weigh(g);
         g.wire(m);
