@@ -1,13 +1,13 @@
 //! Who gets how much.
 
-use std::ops::Sub;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::time::Duration;
 
+use runnext::sync::Barrier;
 use runnext::{CpuLimit, Priority, Runtime, TaskGroup};
 
-use crate::common::{built, runtime, until};
+use crate::common::{built, cpu_time, runtime, until};
 
 /// How long hogs run.
 #[derive(Clone, Copy)]
@@ -24,55 +24,63 @@ fn share(groups: &[(TaskGroup, usize)], how_long: For) -> Vec<Duration> {
 }
 
 fn share_on(rt: &Runtime, groups: &[(TaskGroup, usize)], how_long: For) -> Vec<Duration> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let done: Vec<_> = groups.iter().map(|_| Arc::new(AtomicU64::new(0))).collect();
+    let (stop, rounds) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicU64::new(0)),
+    );
+    let hogs = groups.iter().map(|(_, hogs)| hogs).sum::<usize>();
+    let start = Arc::new(Barrier::new(hogs + 1));
     rt.run(|| {
         let mut all = Vec::new();
-        for ((group, hogs), done) in groups.iter().zip(&done) {
+        for (group, hogs) in groups {
             for _ in 0..*hogs {
-                let (stop, done) = (Arc::clone(&stop), Arc::clone(done));
+                let (stop, rounds) = (Arc::clone(&stop), Arc::clone(&rounds));
+                let start = Arc::clone(&start);
                 all.push(group.go(move || {
+                    start.wait();
                     while !stop.load(Relaxed) {
-                        std::hint::black_box((0..200u64).sum::<u64>());
-                        done.fetch_add(1, Relaxed);
+                        round(&rounds);
                         runnext::checkpoint();
                     }
                 }));
             }
         }
-        let used = since(|| groups.iter().map(|(g, _)| g.stats().cpu_time).collect());
-        let work = since(|| done.iter().map(|n| n.load(Relaxed)).collect());
-        let used = match how_long {
-            For::Wall(d) => {
-                runnext::time::sleep(d);
-                used()
-            }
+        let read = || groups.iter().map(|(g, _)| g.stats().cpu_time);
+        let before: Vec<Duration> = read().collect();
+        start.wait();
+        match how_long {
+            For::Wall(d) => runnext::time::sleep(d),
             For::Cpu(d) => {
-                while used().iter().sum::<Duration>() < d {
+                // Counted in rounds: what is read in the middle of a turn is too much while the system runs something else.
+                let end = rounds_in(d);
+                while rounds.load(Relaxed) < end {
                     runnext::time::sleep(Duration::from_millis(20));
                 }
-                // By the work done: while the system runs something else in the middle of a turn, the group's time runs on until the
-                // monitor has seen it.
-                let work = work();
-                let all = work.iter().sum::<u64>() as f64;
-                work.iter().map(|&n| d.mul_f64(n as f64 / all)).collect()
             }
-        };
+        }
         stop.store(true, Relaxed);
         for hog in all {
             hog.join().unwrap();
         }
-        used
+        read().zip(before).map(|(now, then)| now - then).collect()
     })
 }
 
-/// How much each of what `read` gives has grown since now.
-fn since<T: Copy + Sub<Output = T>>(read: impl Fn() -> Vec<T>) -> impl Fn() -> Vec<T> {
-    let before = read();
-    move || {
-        let grown = |(now, before): (T, &T)| now - *before;
-        read().into_iter().zip(&before).map(grown).collect()
+fn round(rounds: &AtomicU64) {
+    std::hint::black_box((0..200u64).sum::<u64>());
+    rounds.fetch_add(1, Relaxed);
+}
+
+/// How many rounds take so much CPU time, at least.
+fn rounds_in(d: Duration) -> u64 {
+    let (rounds, used) = (AtomicU64::new(0), || {
+        cpu_time(libc::CLOCK_THREAD_CPUTIME_ID)
+    });
+    let begin = used();
+    while used() < begin + Duration::from_millis(5) {
+        (0..100).for_each(|_| round(&rounds));
     }
+    rounds.into_inner() * d.as_millis() as u64 / 5
 }
 
 #[test]
