@@ -467,9 +467,7 @@ impl Keeper {
             let word = m.look();
             let may = match word.state() {
                 State::Blk => true,
-                State::User => {
-                    shared.config.preemption || matches!(kernel_state(m), Some(b'S' | b'D'))
-                }
+                State::User => shared.config.preemption || is_asleep(kernel_state(m)),
                 _ => false,
             };
             if may && let Some(taken) = m.rob(word) {
@@ -551,8 +549,7 @@ impl Keeper {
             State::User => {
                 look.cpu = m.gauge().and_then(Gauge::cpu_ns).unwrap_or(0);
                 let state = LazyCell::new(|| kernel_state(m)); // a system call: once
-                let asleep = || matches!(*state, Some(b'S' | b'D'));
-                if same && idled(&look, &last) && asleep() {
+                if same && idled(&look, &last) && is_asleep(*state) {
                     self.take(m, word);
                 } else {
                     let used = look.cpu.saturating_sub(last.cpu);
@@ -560,7 +557,7 @@ impl Keeper {
                     let hog = m.g().is_some_and(|g| !g.is_light());
                     let rests = last.m == m.id && used < (now - last.at) / 2;
                     let whole = last.m == m.id && used > (now - last.at) / 4 * 3;
-                    if rests && asleep() {
+                    if rests && is_asleep(*state) {
                         pace = FAST_NS;
                     } else if whole && same || hog || self.is_lively(p) {
                         pace = CALM_NS;
@@ -641,4 +638,8 @@ fn idled(look: &Look, last: &Look) -> bool {
 /// What the kernel says of a thread: a letter, as in `/proc`.
 fn kernel_state(m: &M) -> Option<u8> {
     m.gauge()?.state()
+}
+
+fn is_asleep(state: Option<u8>) -> bool {
+    matches!(state, Some(b'S' | b'D'))
 }

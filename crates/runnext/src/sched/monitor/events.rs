@@ -85,12 +85,13 @@ impl Watch {
         let monitor = &shared.monitor;
         monitor.polls.store(true, SeqCst);
         let polled = shared.poll_for_all(wake_at, || monitor.word.load(SeqCst) != seen);
-        // Before what it found is queued: who is awake needs no poke.
         monitor.polls.store(false, SeqCst);
-        monitor.nap.store(AWAKE, Relaxed);
+        // Still napping, where it may be poked: it sleeps on its word instead.
         let Some(found) = polled else {
             return false;
         };
+        // Before what it found is queued: who is awake needs no poke.
+        monitor.nap.store(AWAKE, Relaxed);
         shared.queue_polled(found);
         true
     }
