@@ -18,7 +18,7 @@ use super::zero::Zero;
 use super::{Chan, Flavor, each};
 use crate::g::WaitReason;
 use crate::instant::Instant;
-use crate::sched::call::Call;
+use crate::sched::call::{self, Call};
 use crate::sched::timers::NEVER;
 
 /// A channel with room for `cap` values; 0 makes a *rendezvous* channel, where each send waits for its receive.
@@ -269,7 +269,7 @@ impl<T> Sender<T> {
     pub fn try_send(&self, value: T) -> Result<(), TrySendError<T>> {
         each!(self.chan(), c => {
             if !Flavor::<T>::probe_send(c).ready {
-                wait::checkpoint();
+                call::checkpoint();
                 return Err(TrySendError::Full(value));
             }
             try_send(c, value)
@@ -409,12 +409,12 @@ impl<T> Receiver<T> {
     #[inline]
     pub fn try_recv(&self) -> Result<T, TryRecvError> {
         let Some(chan) = self.chan() else {
-            wait::checkpoint();
+            call::checkpoint();
             return Err(TryRecvError::Empty);
         };
         each!(chan, c => {
             if !Flavor::<T>::probe_recv(c).ready {
-                wait::checkpoint();
+                call::checkpoint();
                 return Err(TryRecvError::Empty);
             }
             try_recv(c)

@@ -38,7 +38,7 @@ use runnext_core::rng::Dice;
 use super::wait::{self, Mode, Node, Outcome, Step};
 use super::{Chan, Flavor, Probe, Receiver, Sender, each};
 use crate::g::WaitReason;
-use crate::sched::call::Call;
+use crate::sched::call::{self, Call};
 use crate::sched::timers::NEVER;
 use crate::sched::wait::Ticket;
 
@@ -249,7 +249,7 @@ pub(super) fn run(cases: &mut [Case], limit: Limit) -> Option<Chosen> {
             if !still_not(cases) {
                 continue;
             }
-            wait::checkpoint();
+            call::checkpoint();
             return None;
         }
         match wait_for_one(cases, limit) {

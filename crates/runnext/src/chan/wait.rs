@@ -32,7 +32,7 @@ use std::ptr::{self, NonNull};
 use runnext_core::waitlist::{self, WaitList};
 
 use crate::g::WaitReason;
-use crate::sched::call::{self, Call};
+use crate::sched::call::Call;
 use crate::sched::timers;
 use crate::sched::wait::{Ticket, Waiter};
 
@@ -293,10 +293,4 @@ pub(crate) fn for_nothing(deadline: u64, reason: WaitReason) {
     let mut call = Call::enter();
     let ticket = call.waiter().draw();
     park(&mut call, Some(ticket), deadline, reason);
-}
-
-/// An operation that ends without a runtime call: a loop of them gives way here if asked to.
-#[inline]
-pub(crate) fn checkpoint() {
-    call::checkpoint();
 }

@@ -529,7 +529,7 @@ pub(crate) fn spinning_helps() -> bool {
     !queued && m.shared().others_run()
 }
 
-/// Gives way if the calling thread was asked to.
+/// Gives way if the calling thread was asked to: for loops of what ends without a runtime call.
 #[inline]
 pub(crate) fn checkpoint() {
     if note::any() {
