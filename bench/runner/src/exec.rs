@@ -27,6 +27,16 @@ pub struct Outcome {
     pub seconds: f64,
 }
 
+impl Outcome {
+    /// Whether another try is a waste: what a runtime does not offer, or does not end with, will be no other the second time.
+    pub fn is_hopeless(&self) -> bool {
+        match &self.result {
+            Ok(line) => line["unsupported"] == true,
+            Err(_) => self.seconds >= LIMIT.as_secs_f64(),
+        }
+    }
+}
+
 /// Runs `program` and waits for it; kills it after two minutes.
 pub fn run(program: &Path, args: &[String]) -> Outcome {
     let meter = Meter::start();

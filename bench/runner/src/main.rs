@@ -74,7 +74,6 @@ fn main() -> ExitCode {
     let step_ns = calibrate();
     let outcomes = measure(&options, &cases, &programs, step_ns);
     let rows = results::rows(&cases, &outcomes);
-    output::print_rows(&rows);
     output::print_noise(&outcomes);
     output::print_bars(&rows);
     if let Some(path) = &options.json {
@@ -165,13 +164,7 @@ fn measure(
         for rep in 1..=reps(case) {
             for run in runs(case) {
                 let so_far = outcomes.entry(run.label).or_default();
-                // What a runtime does not offer, it will not offer the second time.
-                let hopeless = so_far.iter().any(|o| {
-                    o.result
-                        .as_ref()
-                        .is_ok_and(|line| line["unsupported"] == true)
-                });
-                if !hopeless {
+                if !so_far.iter().any(exec::Outcome::is_hopeless) {
                     progress.now(&format!("{} {} {rep}/{}", case.id, run.label, reps(case)));
                     let args = arguments(case, &run, options.quick, step_ns);
                     let outcome = one(&programs[run.program], &args, patient, &mut patience);
@@ -183,6 +176,10 @@ fn measure(
                 progress.step();
             }
         }
+        // At once: who ends a long session early keeps what was measured.
+        let mut rows = results::rows(cases, &all);
+        rows.retain(|row| row.case.id == case.id);
+        progress.aside(|| output::print_rows(&rows));
     }
     progress.finish();
     all

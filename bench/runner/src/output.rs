@@ -50,6 +50,14 @@ impl Progress {
         }
     }
 
+    /// Prints to standard output without tearing the bar.
+    pub fn aside(&self, print: impl FnOnce()) {
+        match &self.bar {
+            Some(bar) => bar.suspend(print),
+            None => print(),
+        }
+    }
+
     /// One run is done.
     pub fn step(&mut self) {
         self.done += 1;
