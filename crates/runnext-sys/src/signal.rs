@@ -295,18 +295,19 @@ pub fn request(tid: i32, signo: i32) -> io::Result<()> {
         value: *const u8,
         rest: [u64; 12],
     }
+    let pid = thread::pid();
     let info = Queued {
         signo,
         errno: 0,
         code: libc::SI_QUEUE,
         _pad: 0,
-        pid: thread::pid(),
+        pid,
         uid: 0, // nobody asks
         value: &raw const COOKIE,
         rest: [0; 12],
     };
     const { assert!(size_of::<Queued>() == size_of::<siginfo_t>()) };
-    let (call, pid) = (libc::SYS_rt_tgsigqueueinfo, thread::pid());
+    let call = libc::SYS_rt_tgsigqueueinfo;
     // SAFETY: the structure has the size the kernel reads. What the signal does is up to its disposition.
     check(unsafe { syscall!(call, pid, tid, signo, &raw const info) }).map(drop)
 }

@@ -8,7 +8,7 @@
 //! rights), a probing signal (the blocked call would see EINTR).
 //!
 //! # Context
-//! [`tid`], [`is_main`] and [`StatReader::state`] are async-signal-safe.
+//! [`tid`], [`is_main`], [`cpu`] and [`StatReader::state`] are async-signal-safe.
 //!
 //! Tests: `thread/tests.rs`.
 
@@ -55,6 +55,18 @@ fn send(tid: i32, signo: i32) -> isize {
     unsafe { syscall!(libc::SYS_tgkill, pid(), tid, signo) }
 }
 
+/// The CPU the caller is on, or was just now. Async-signal-safe, and no system call.
+///
+/// ```
+/// let here = runnext_sys::thread::cpu();
+/// assert!(here < 1 << 20);
+/// ```
+#[inline]
+pub fn cpu() -> usize {
+    // SAFETY: no arguments. Where the kernel does not tell it says -1, which is no CPU of any set.
+    unsafe { libc::sched_getcpu() as usize }
+}
+
 /// The CPUs a thread may run on. On machines with more than 1,024 there is none to be had.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CpuSet([u64; 16]);
@@ -65,7 +77,7 @@ impl CpuSet {
     /// ```
     /// use runnext_sys::thread::CpuSet;
     /// let mine = CpuSet::of(0).unwrap();
-    /// let here = CpuSet::here().unwrap();
+    /// let here = CpuSet::only(runnext_sys::thread::cpu()).unwrap();
     /// assert!(mine.contains(&here));
     /// # let _ = here.bind(0); assert!(mine.bind(0));
     /// ```
@@ -77,14 +89,28 @@ impl CpuSet {
         (len > 0).then_some(set)
     }
 
-    /// The one CPU the caller is on now. Async-signal-safe.
-    pub fn here() -> Option<CpuSet> {
-        let mut cpu = 0u32;
-        // SAFETY: the kernel writes one integer.
-        let got = unsafe { syscall!(libc::SYS_getcpu, &raw mut cpu, 0, 0) };
+    /// One CPU only.
+    pub fn only(cpu: usize) -> Option<CpuSet> {
         let mut set = CpuSet([0; 16]);
-        *set.0.get_mut(cpu as usize / 64)? = 1 << (cpu % 64);
-        (got == 0).then_some(set)
+        *set.0.get_mut(cpu / 64)? = 1 << (cpu % 64);
+        Some(set)
+    }
+
+    /// How many they are.
+    pub fn len(&self) -> usize {
+        self.0.iter().map(|word| word.count_ones() as usize).sum()
+    }
+
+    /// Whether there is none: never so for a thread's own.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The CPU that follows `cpu` in this set, round and round.
+    pub fn after(&self, cpu: usize) -> Option<usize> {
+        let all = 64 * self.0.len();
+        let has = |cpu: &usize| self.0[cpu / 64] >> (cpu % 64) & 1 != 0;
+        (1..=all).map(|step| (cpu + step) % all).find(has)
     }
 
     /// Whether all CPUs of `other` are in this set.

@@ -16,12 +16,12 @@
 use std::cell::Cell;
 use std::ptr::{self, NonNull};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering::*};
 
 use runnext_core::owner::{Home, Owner, Seen, State};
 use runnext_sys::clock::{self, ThreadCpu};
 use runnext_sys::futex;
-use runnext_sys::thread::{CpuSet, StatReader};
+use runnext_sys::thread::{self, CpuSet, StatReader};
 
 use crate::g::G;
 use crate::note::Note;
@@ -54,6 +54,8 @@ pub(crate) struct M {
     wake: AtomicU32,
     /// Where this thread may run, while it is bound to the CPU of who woke it. Written by who hands it a P, before that.
     roams: Cell<Option<CpuSet>>,
+    /// The CPU it was on when it last slept, woke up, or used up a slice.
+    cpu: AtomicUsize,
     /// Sleeps in the poller, not on `wake`. Set by the thread, read by who takes it from there; under the idle lock.
     pub(crate) polling: Cell<bool>,
     /// Link in the stack of idle Ms.
@@ -142,6 +144,7 @@ impl M {
             handed: AtomicPtr::new(ptr::null_mut()),
             wake: AtomicU32::new(0),
             roams: Cell::new(None),
+            cpu: AtomicUsize::new(usize::MAX),
             polling: Cell::new(false),
             next_idle: Cell::new(ptr::null()),
             shared,
@@ -153,7 +156,7 @@ impl M {
 
     /// Makes the calling thread this M.
     pub(crate) fn install(&self) {
-        let tid = runnext_sys::thread::tid();
+        let tid = thread::tid();
         self.tid.store(tid, Relaxed);
         self.gauge.get_or_init(|| Gauge {
             cpu: ThreadCpu::of(tid),
@@ -302,15 +305,34 @@ impl M {
     /// The kernel would find the caller's CPU busy, for it is; it often puts the woken thread behind another one that computes, and
     /// leaves this CPU idle until it next balances: `bench lost` lost 7 - 20 % to that.
     pub(crate) fn hand_here(&self, p: *const P) {
+        let cpu = thread::cpu();
+        // Where it slept, there it wakes up, unless another CPU is idle.
+        if self.cpu() != cpu {
+            self.bind(cpu);
+        }
+        self.hand(p);
+    }
+
+    /// By this thread: it is here.
+    pub(crate) fn note_cpu(&self) {
+        self.cpu.store(thread::cpu(), Relaxed);
+    }
+
+    /// The CPU it is on, as far as anybody has noticed.
+    pub(crate) fn cpu(&self) -> usize {
+        self.cpu.load(Relaxed)
+    }
+
+    /// Lets this thread, which sleeps, run on one CPU only until it has woken up.
+    fn bind(&self, cpu: usize) {
         let tid = self.tid.load(Relaxed);
-        if let (Some(here), Some(may)) = (CpuSet::here(), CpuSet::of(tid))
+        if let (Some(here), Some(may)) = (CpuSet::only(cpu), CpuSet::of(tid))
             && may != here
             && may.contains(&here)
             && here.bind(tid)
         {
             self.roams.set(Some(may));
         }
-        self.hand(p);
     }
 
     /// Gives a P to this idle thread together with the goroutine to run on it first.
@@ -331,10 +353,12 @@ impl M {
 
     /// Sleeps until a P is handed over. Async-signal-safe.
     pub(crate) fn wait_for_p(&self) -> *const P {
+        self.note_cpu();
         while self.wake.load(Acquire) == 0 {
             futex::wait(&self.wake, 0);
         }
         self.wake.store(0, Relaxed);
+        self.note_cpu();
         set_coarse_ns(clock::now_ns());
         if let Some(everywhere) = self.roams.take() {
             everywhere.bind(0);

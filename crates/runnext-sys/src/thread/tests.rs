@@ -190,3 +190,25 @@ fn timer_slack_is_the_threads_own() {
     observe(body, |_| ());
     assert_eq!(slack(), before);
 }
+
+#[test]
+fn the_next_cpu_of_a_set() {
+    let mut set = CpuSet([0; 16]);
+    assert_eq!(set.after(5), None, "of none there is no next one");
+    assert!(set.is_empty());
+    for cpu in [3, 64, 1023] {
+        set.0[cpu / 64] |= 1 << (cpu % 64);
+    }
+    assert_eq!(set.len(), 3);
+    let next = |cpu| set.after(cpu).expect("there are some");
+    assert_eq!([0, 3, 64, 1023].map(next), [3, 64, 1023, 3]);
+    assert_eq!(CpuSet::only(64).and_then(|one| one.after(64)), Some(64));
+    assert_eq!(CpuSet::only(1024), None);
+}
+
+#[test]
+fn a_thread_is_on_a_cpu_of_its_set() {
+    let may = CpuSet::of(0).expect("fewer than 1,024 CPUs");
+    let here = CpuSet::only(cpu()).expect("fewer than 1,024 CPUs");
+    assert!(may.contains(&here));
+}

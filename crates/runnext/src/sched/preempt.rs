@@ -142,6 +142,7 @@ unsafe extern "C" fn on_signal(signo: i32, info: *mut signal::siginfo_t, context
 
 /// The thread has burnt a slice's worth of CPU; whether in one turn, the slice number tells (I2).
 fn slice_over(m: &'static M) {
+    m.note_cpu();
     m.shared().monitor.note_work();
     match m.state() {
         State::User | State::Rt => {}
