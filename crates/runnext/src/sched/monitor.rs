@@ -39,24 +39,22 @@
 //! price is in `bench lost`.
 
 mod events;
+mod look;
 
-use std::cell::LazyCell;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*, fence};
 use std::thread::JoinHandle;
 
-use runnext_core::owner::{Seen, State};
-use runnext_sys::thread::{self, CpuSet};
-use runnext_sys::{clock, futex};
+use runnext_core::owner::State;
+use runnext_sys::{clock, futex, thread};
 
 use super::groups::Watched;
 use super::netpoll::Hub;
-use super::{MAX_PROCS, Shared, deadlock, preempt, threads, worker};
+use super::{MAX_PROCS, Shared, deadlock, threads, worker};
 use crate::lock::Lock;
-use crate::m::{Gauge, M};
-use crate::p::P;
 use events::Watch;
+use look::{Look, is_asleep, kernel_state};
 
 /// Between two looks when one of them saw something suspicious.
 const FAST_NS: u64 = 100_000;
@@ -69,19 +67,12 @@ const LONG_NS: u64 = 10_000_000;
 /// Between two looks at the timers of busy Ps; the longest, while all of them dispatch often enough to see to their own.
 const TIMERS_EVERY_NS: u64 = 50_000;
 const TIMERS_RARELY_NS: u64 = 400_000;
-/// Dispatches between two looks that make a P a lively one.
-const LIVELY: u32 = 16;
 /// How long it waits for a P it has just asked to give way to a timer that is due.
 const ASKED_NS: u64 = 125_000;
 /// How long everything rests before it is looked at as a deadlock.
 const DEADLOCK_AFTER_NS: u64 = 100_000_000;
 /// How often it is looked at again, each time after twice as long.
 const DEADLOCK_ASKED: u32 = 6;
-/// A P is asked at most this often to give way to a light goroutine.
-const ASK_EVERY_NS: u64 = 250_000;
-/// So often one P is asked first, then the next: of two that compute all the time one would else pay for all who wake up. Not in turn: who
-/// gives way wakes the same few threads, and these are best where they ran last (`bench tailtcp`: p90 0.4 ms against 0.8).
-const REQUESTS_IN_A_ROW: usize = 32;
 /// Looks without anything waiting before it sleeps deeply.
 const QUIET_LOOKS: u32 = 8;
 /// How often it reminds the `threads` module to return what is not needed, while there is work.
@@ -254,34 +245,6 @@ struct Suspicion {
     asked: u32,
 }
 
-/// What the monitor saw of a P's thread when it last looked.
-#[derive(Clone, Copy)]
-struct Look {
-    /// Whose word it is: threads that take turns on a P often reach the same number.
-    m: u32,
-    word: Seen,
-    tick: u32,
-    slice: u32,
-    /// When it first saw that slice.
-    since: u64,
-    at: u64,
-    cpu: u64,
-    asked: u64,
-}
-
-impl Look {
-    const NONE: Look = Look {
-        m: u32::MAX,
-        word: Seen::NEW,
-        tick: 0,
-        slice: 0,
-        since: 0,
-        at: 0,
-        cpu: 0,
-        asked: 0,
-    };
-}
-
 /// What the monitor thread keeps to itself.
 struct Keeper {
     shared: Arc<Shared>,
@@ -424,16 +387,6 @@ impl Keeper {
         (nap, now + pace)
     }
 
-    /// The P to look at first, and to ask first. Best one whose thread is on this CPU: it is interrupted already.
-    fn first(&self, procs: usize) -> usize {
-        let here = thread::cpu();
-        // SAFETY: I2.
-        let is_here =
-            |p: &P| unsafe { p.m.load(Acquire).as_ref() }.is_some_and(|m| m.cpu() == here);
-        let found = self.shared.all_ps().take(procs).position(is_here);
-        found.unwrap_or(self.requests / REQUESTS_IN_A_ROW % procs)
-    }
-
     /// Checks a suspicion of deadlock once it has lasted. Returns when to come back to it: what is not certain at first may
     /// be so when a thread that was about to end has ended, so it asks again a few times, more and more rarely.
     fn consider_deadlock(&mut self, now: u64) -> u64 {
@@ -503,169 +456,10 @@ impl Keeper {
                 p.streak.store(0, Relaxed);
                 stuck = true;
             }
-            *look = Look {
-                tick,
-                at: now,
-                ..Look::NONE
-            };
+            *look = Look::of_dispatches(tick, now);
         }
         if stuck {
             shared.wake_one();
         }
     }
-
-    /// How many Ps were asked to give way just now, and have not yet: each does so for one that waits.
-    fn on_its_way(&self, now: u64) -> usize {
-        let asked = |p: &&P| {
-            self.looks.get(p.id).is_some_and(|look| {
-                now < look.asked + ASK_EVERY_NS && look.slice == p.slice.load(Relaxed)
-            })
-        };
-        self.shared.all_ps().filter(asked).count()
-    }
-
-    /// Whether a P has dispatched often since the last look: whoever waits there gets a turn soon.
-    fn is_lively(&self, p: &P) -> bool {
-        let before = self.looks[p.id].tick;
-        p.tick.load(Relaxed).wrapping_sub(before) >= LIVELY
-    }
-
-    /// One look at one P. Returns how soon to look again.
-    fn look_at(&mut self, p: &P, light: &mut usize, now: u64) -> u64 {
-        // SAFETY: I2.
-        let Some(m) = (unsafe { p.m.load(Acquire).as_ref() }) else {
-            return STEADY_NS;
-        };
-        let word = m.look();
-        let last = self.looks[p.id];
-        let slice = p.slice.load(Relaxed);
-        let mut look = Look {
-            m: m.id,
-            word,
-            tick: p.tick.load(Relaxed),
-            slice,
-            at: now,
-            asked: last.asked,
-            since: now,
-            cpu: 0,
-        };
-        if slice == last.slice && last.since != 0 {
-            look.since = last.since;
-        }
-        let same = last.m == m.id && last.word == word;
-        let mut pace = STEADY_NS;
-        match word.state() {
-            State::Blk if same => self.take(m, word),
-            State::Blk => pace = FAST_NS,
-            State::User => {
-                look.cpu = m.gauge().and_then(Gauge::cpu_ns).unwrap_or(0);
-                let state = LazyCell::new(|| kernel_state(m)); // a system call: once
-                if same && idled(&look, &last) && is_asleep(*state) {
-                    self.take(m, word);
-                } else {
-                    let used = look.cpu.saturating_sub(last.cpu);
-                    // One that is on a CPU, or waits for one, is not about to be taken for blocked; nor is one known to compute.
-                    let hog = m.g().is_some_and(|g| !g.is_light());
-                    let rests = last.m == m.id && used < (now - last.at) / 2;
-                    let whole = last.m == m.id && used > (now - last.at) / 4 * 3;
-                    if rests && is_asleep(*state) {
-                        pace = FAST_NS;
-                    } else if whole && same || hog || self.is_lively(p) {
-                        pace = CALM_NS;
-                    }
-                    let computes = whole || same && used > (now - last.at) / 4;
-                    let computes = || computes && *state == Some(b'R');
-                    pace = pace.min(self.consider_asking(p, m, computes, &mut look, light));
-                }
-            }
-            _ => {}
-        }
-        self.looks[p.id] = look;
-        pace
-    }
-
-    /// Takes the P of a thread that is blocked.
-    fn take(&self, m: &M, word: Seen) {
-        if let Some(p) = m.rob(word) {
-            let undeclared = word.state() == State::User;
-            self.shared.observe.robbed(undeclared, p, m.g());
-            self.shared.hand_off(p);
-        }
-    }
-
-    /// Asks the thread to give way if it has run long enough and somebody light waits: by a signal only if it computes, and did
-    /// so since the last look. One that makes calls finds the note; one in and out of the kernel would see a signal as EINTR.
-    ///
-    /// Returns when it may be worth asking again: when this one has run for long enough, or the one that comes now has.
-    fn consider_asking(
-        &mut self,
-        p: &P,
-        m: &M,
-        computes: impl Fn() -> bool,
-        look: &mut Look,
-        light: &mut usize,
-    ) -> u64 {
-        if !self.shared.config.preemption {
-            return CALM_NS;
-        }
-        if self.is_lively(p) {
-            return CALM_NS;
-        }
-        let least = if *light > 0 {
-            m.g().map_or(0, preempt::min_run)
-        } else if p.light_waits() {
-            m.g().map_or(0, preempt::min_run_at_home)
-        } else {
-            return CALM_NS;
-        };
-        let ran = look.at - look.since;
-        if ran < least {
-            return (least - ran).max(FAST_NS);
-        }
-        let since_asked = look.at.saturating_sub(look.asked);
-        if since_asked < ASK_EVERY_NS {
-            return ASK_EVERY_NS - since_asked;
-        }
-        if !computes() {
-            m.note.leave(look.slice, true);
-        } else if preempt::request(m, look.slice, true) {
-            look.asked = look.at;
-            *light = light.saturating_sub(1); // one P for each
-            self.requests = self.requests.wrapping_add(1);
-            if self.requests.is_multiple_of(REQUESTS_IN_A_ROW) {
-                move_on(self.shared.procs());
-            }
-        }
-        if self.shared.urgent_len() > 1 {
-            ASK_EVERY_NS
-        } else {
-            CALM_NS
-        }
-    }
-}
-
-/// Goes to the next CPU. The kernel leaves a preferred thread where it is, and whoever else computes there would pay for all its
-/// looks: of two equal hogs one took 5 % longer (`bench lost`). Not while there are CPUs to spare: it may be on one of those.
-fn move_on(procs: usize) {
-    let Some(all) = CpuSet::of(0).filter(|all| all.len() <= procs) else {
-        return;
-    };
-    let next = all.after(thread::cpu()).and_then(CpuSet::only);
-    if next.is_some_and(|next| next.bind(0)) {
-        all.bind(0);
-    }
-}
-
-/// Whether a thread that made no runtime call since the last look has hardly used a CPU either.
-fn idled(look: &Look, last: &Look) -> bool {
-    look.cpu.saturating_sub(last.cpu) <= (look.at - last.at) / 4
-}
-
-/// What the kernel says of a thread: a letter, as in `/proc`.
-fn kernel_state(m: &M) -> Option<u8> {
-    m.gauge()?.state()
-}
-
-fn is_asleep(state: Option<u8>) -> bool {
-    matches!(state, Some(b'S' | b'D'))
 }
