@@ -22,6 +22,9 @@ use crate::fatal::fatal;
 const FIRST: usize = 1 << 20;
 /// Memory kept when nearly all nodes have left, in bytes.
 const KEEP: usize = 64 << 10;
+/// Places left out at the start. The four children of a node, which are compared with each other, then lie in as few cache lines
+/// as they can: the first of all is at a multiple of four.
+const LEFT_OUT: usize = 3;
 
 pub(super) struct Mapped<N> {
     region: Option<Region>,
@@ -46,7 +49,8 @@ impl<N> Mapped<N> {
     #[inline]
     fn base(&self) -> *mut N {
         match &self.region {
-            Some(region) => region.base().cast(),
+            // SAFETY: a region is longer than a few nodes.
+            Some(region) => unsafe { region.base().cast::<N>().add(LEFT_OUT) },
             None => ptr::NonNull::dangling().as_ptr(),
         }
     }
@@ -61,7 +65,13 @@ impl<N> Mapped<N> {
         if let Err(e) = grown {
             fatal(format_args!("no memory for another timer: {e}"));
         }
-        self.capacity = self.region.as_ref().map_or(0, Region::len) / size_of::<N>();
+        self.capacity = self.region.as_ref().map_or(0, Region::len) / size_of::<N>() - LEFT_OUT;
+    }
+
+    /// The bytes of so many nodes, with what is left out before them.
+    #[inline]
+    fn bytes(len: usize) -> usize {
+        (LEFT_OUT + len) * size_of::<N>()
     }
 }
 
@@ -74,7 +84,7 @@ impl<N> Store<N> for Mapped<N> {
         // SAFETY: within the capacity, so inside the region.
         unsafe { self.base().add(self.len).write(node) };
         self.len += 1;
-        self.touched = self.touched.max(self.len * size_of::<N>());
+        self.touched = self.touched.max(Self::bytes(self.len));
     }
 
     #[inline]
@@ -85,7 +95,7 @@ impl<N> Store<N> for Mapped<N> {
     }
 
     fn shrink(&mut self) {
-        let used = self.len * size_of::<N>();
+        let used = Self::bytes(self.len);
         let keep = (used * 2).max(KEEP).next_multiple_of(map::page_size());
         let touched = self.touched.next_multiple_of(map::page_size());
         if let Some(region) = &self.region
