@@ -443,3 +443,34 @@ fn completing_with_another_channel_panics() {
 fn an_empty_dynamic_select_panics() {
     let _ = Select::new().select();
 }
+
+#[runnext::test]
+fn ends_may_be_branches_and_blocks_that_give_references() {
+    let (tx, rx) = chan::bounded::<i32>(1);
+    let (busy, _rx) = chan::bounded::<i32>(0);
+    let nothing = chan::never();
+    let absent: Option<chan::Receiver<i32>> = None;
+    let mut looked = 0;
+    for on in [false, true] {
+        let sent = select! {
+            recv(if on { &nothing } else { &rx }) -> _ => unreachable!("empty"),
+            recv(match absent { Some(ref rx) => rx, None => &nothing }) -> _ => unreachable!("never"),
+            recv(absent.as_ref().unwrap_or(&nothing)) -> _ => unreachable!("never"),
+            recv({ looked += 1; &nothing }) -> _ => unreachable!("never"),
+            send(if on { &tx } else { &busy }, 1) -> res => { res.unwrap(); true }
+            default => false,
+        };
+        assert_eq!(sent, on);
+    }
+    assert_eq!(looked, 2);
+    let shared = Arc::new(rx.clone());
+    for _ in 0..64 {
+        select! {
+            recv(match looked { 2 => &rx, _ => &nothing }) -> msg => assert_eq!(msg, Ok(1)),
+            recv(&&rx) -> msg => assert_eq!(msg, Ok(1)),
+            recv(shared) -> msg => assert_eq!(msg, Ok(1)),
+            recv({ rx.clone() }) -> msg => assert_eq!(msg, Ok(1)),
+        }
+        tx.send(1).unwrap();
+    }
+}

@@ -2,7 +2,8 @@
 //!
 //! The cases are read one by one into `{op (arguments) (pattern) (body)}`; then one expression makes the nested pair of all
 //! cases and runs it, and nested matches take the result apart. Nothing is named in between but one hidden variable, so a
-//! body sees its own names only, and `break`, `return` and `?` work in it.
+//! body sees its own names only, and `break`, `return` and `?` work in it. An end is bound by `match`, not by `&`: a branch or a block
+//! that gives a reference would be expected to give the end itself.
 
 /// Waits for several channel operations and does exactly one of them: an expression, the value of its body.
 ///
@@ -120,10 +121,10 @@ macro_rules! __select {
         $crate::chan::__private::$end
     };
     (@list [{recv ($rx:expr) $result:tt $body:tt} $($rest:tt)*] $end:ident) => {
-        ($crate::chan::__private::recv(&$rx), $crate::__select!(@list [$($rest)*] $end))
+        ($crate::chan::__private::recv(match $rx { ref rx => rx }), $crate::__select!(@list [$($rest)*] $end))
     };
     (@list [{send ($tx:expr, $value:expr) $result:tt $body:tt} $($rest:tt)*] $end:ident) => {
-        ($crate::chan::__private::send(&$tx, $value), $crate::__select!(@list [$($rest)*] $end))
+        ($crate::chan::__private::send(match $tx { ref tx => tx }, $value), $crate::__select!(@list [$($rest)*] $end))
     };
 
     (@match $won:ident [] []) => {
