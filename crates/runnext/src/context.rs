@@ -240,7 +240,7 @@ impl Inner {
             return Some(ContextError::DeadlineExceeded);
         }
         // I4: who canceled it may not have come to that yet.
-        self.done.close();
+        self.done.end();
         Some(ContextError::Canceled)
     }
 
@@ -260,14 +260,14 @@ impl Inner {
         if !self.end() {
             return false;
         }
-        self.done.close();
+        self.done.end();
         // Not by recursion: a chain may be long.
         let mut parents = vec![Arc::clone(self)];
         while let Some(parent) = parents.pop() {
             let children = std::mem::take(&mut *parent.children.lock()); // I2
             for child in children.into_values().filter_map(|child| child.upgrade()) {
                 if child.end() {
-                    child.done.close();
+                    child.done.end();
                     parents.push(child);
                 }
             }
@@ -275,16 +275,19 @@ impl Inner {
         true
     }
 
-    /// Enters a child, or ends it if it comes too late.
+    /// Enters a child, or ends it if it comes too late: as its parent ended, whatever its own deadline.
     fn adopt(&self, child: &Arc<Inner>) {
-        {
+        let why = {
             let mut children = self.children.lock();
-            if self.state.load(SeqCst) == LIVE {
+            let state = self.state.load(SeqCst);
+            if state == LIVE {
                 children.insert(child.id, Arc::downgrade(child));
                 return;
             }
-        }
-        child.cancel_all();
+            state
+        };
+        child.state.store(why, SeqCst); // nobody else has it yet
+        child.done.end();
     }
 
     fn forget(&self, child: u64) {
@@ -340,11 +343,23 @@ mod tests {
     }
 
     #[test]
+    fn who_receives_from_done_cannot_close_it() {
+        let ctx = Context::background().with_cancel();
+        assert!(!ctx.done().close() && !ctx.done().is_closed());
+        assert!(!Context::background().done().close());
+        ctx.cancel();
+        assert!(ctx.done().is_closed() && !ctx.done().close());
+    }
+
+    #[test]
     fn a_child_of_an_ended_parent_is_not_entered() {
         let parent = Context::background().with_cancel();
         parent.cancel();
         let child = parent.with_cancel();
         assert_eq!(child.err(), Some(ContextError::Canceled));
+        let late = parent.with_timeout(Duration::ZERO);
+        assert_eq!(late.err(), Some(ContextError::Canceled), "as its parent");
+        assert!(late.done().is_closed());
         assert_eq!(children(&parent), 0);
     }
 }

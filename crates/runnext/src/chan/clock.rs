@@ -61,6 +61,11 @@ impl Clock {
         }
     }
 
+    /// Whether it was made by [`ending`](Self::ending).
+    pub(super) fn ends(&self) -> bool {
+        self.ends
+    }
+
     /// Sets it anew. True if it was set and had not been received: it will not be any more.
     pub(super) fn set(&self, call: &Call, when: Instant, period_ns: u64) -> bool {
         let (was, ended) = {

@@ -467,7 +467,8 @@ impl<T> Receiver<T> {
 
     /// Closes the channel for all its ends, as [`Sender::close`] does. True for the call that did.
     ///
-    /// What is buffered can still be received.
+    /// What is buffered can still be received. Has no effect on [`never()`], nor on the `done` of a context, which is not theirs who
+    /// receive from it.
     ///
     /// ```
     /// let (tx, rx) = runnext::chan::bounded(1);
@@ -477,6 +478,12 @@ impl<T> Receiver<T> {
     /// assert_eq!(rx.recv(), Ok(1));
     /// ```
     pub fn close(&self) -> bool {
+        let theirs = |chan: &&Chan<T>| !matches!(chan, Chan::Clock(clock) if clock.ends());
+        self.chan().filter(theirs).is_some_and(close)
+    }
+
+    /// Closes one made by [`ending`]. True for the call that did.
+    pub(crate) fn end(&self) -> bool {
         self.chan().is_some_and(close)
     }
 
