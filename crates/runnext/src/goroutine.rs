@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::marker::PhantomData;
 use std::panic::Location;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
@@ -274,6 +275,10 @@ pub struct Goroutine(NonNull<G>);
 unsafe impl Send for Goroutine {}
 // SAFETY: as above.
 unsafe impl Sync for Goroutine {}
+
+// What is behind it is never left half-way by a panic: others run the goroutine.
+impl UnwindSafe for Goroutine {}
+impl RefUnwindSafe for Goroutine {}
 
 impl Goroutine {
     pub(crate) fn g(&self) -> &G {

@@ -22,6 +22,7 @@
 use std::cell::UnsafeCell;
 use std::hint;
 use std::ops::{Deref, DerefMut};
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::atomic::{AtomicU32, Ordering::*};
 
 use runnext_sys::futex;
@@ -42,6 +43,10 @@ pub(crate) struct Lock<T> {
 unsafe impl<T: Send> Sync for Lock<T> {}
 // SAFETY: owning the lock is owning the value.
 unsafe impl<T: Send> Send for Lock<T> {}
+
+// No user code runs under it, so no panic leaves what it protects half-way.
+impl<T> UnwindSafe for Lock<T> {}
+impl<T> RefUnwindSafe for Lock<T> {}
 
 impl<T> Lock<T> {
     pub(crate) const fn new(value: T) -> Self {

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::panic::{self, Location};
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::process::{ExitCode, Termination};
 use std::sync::{Arc, Once};
 use std::time::Duration;
@@ -55,6 +56,10 @@ const MAX_THREADS: usize = 1_000_000;
 pub struct Runtime {
     shared: Arc<Shared>,
 }
+
+// What is behind it is never left half-way by a panic: no user code runs inside.
+impl UnwindSafe for Runtime {}
+impl RefUnwindSafe for Runtime {}
 
 impl fmt::Debug for Runtime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

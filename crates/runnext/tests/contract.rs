@@ -4,7 +4,7 @@
 use std::future::Future;
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
-use std::panic::Location;
+use std::panic::{self, Location, RefUnwindSafe, UnwindSafe};
 use std::time::Duration;
 
 use runnext::chan::{self, Receiver, RecvError, Select, SendError, Sender};
@@ -24,6 +24,28 @@ fn is_send_sync_clone<T: Send + Sync + Clone>() {}
 fn is_future<F: Future + Unpin>(_: &F) {}
 
 runnext::goroutine_local! { static LOCAL: u32 = 7; }
+
+/// As what they are named after: `catch_unwind` takes closures that use them.
+#[test]
+fn unwinding() {
+    fn is_unwind_safe<T: UnwindSafe + RefUnwindSafe>() {}
+    is_unwind_safe::<(Runtime, Goroutine, JoinHandle<u8>, TaskGroup)>();
+    is_unwind_safe::<(Mutex<u8>, RwLock<u8>, Condvar, Barrier, Semaphore)>();
+    is_unwind_safe::<(WaitGroup, Once, OnceLock<u8>)>();
+    is_unwind_safe::<(Sender<u8>, Receiver<u8>, Context, Timer, Ticker)>();
+    is_unwind_safe::<(TcpStream, TcpListener, UdpSocket)>();
+    is_unwind_safe::<(UnixStream, UnixListener, UnixDatagram, runnext::fs::File)>();
+
+    let (group, lock) = (WaitGroup::new(), Mutex::new(1));
+    assert!(panic::catch_unwind(|| group.done()).is_err());
+    let panicked = panic::catch_unwind(|| {
+        *lock.lock() = 2;
+        let _held = lock.lock();
+        panic!("while it is held");
+    });
+    assert!(panicked.is_err());
+    assert_eq!(*lock.lock(), 2, "no poison");
+}
 
 #[test]
 fn runtime() {

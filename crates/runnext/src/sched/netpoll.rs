@@ -36,6 +36,7 @@ mod wakers;
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
@@ -64,6 +65,10 @@ const UNREACHABLE_NS: u64 = 10_000_000;
 
 /// A handle to an open descriptor that never blocks. The last one closes it.
 pub(crate) struct Descriptor(&'static Slot);
+
+// What is behind it is never left half-way by a panic: no user code runs inside.
+impl UnwindSafe for Descriptor {}
+impl RefUnwindSafe for Descriptor {}
 
 /// The hub of the calling goroutine's runtime; none on a plain thread.
 fn current_hub() -> Option<&'static Arc<Hub>> {

@@ -8,6 +8,7 @@ use std::cell::UnsafeCell;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
+use std::panic::{RefUnwindSafe, UnwindSafe};
 
 use super::raw::RawMutex;
 use crate::g::WaitReason;
@@ -46,6 +47,10 @@ pub struct Mutex<T: ?Sized> {
 unsafe impl<T: ?Sized + Send> Sync for Mutex<T> {}
 // SAFETY: owning the mutex is owning the data; the lock itself belongs to no thread.
 unsafe impl<T: ?Sized + Send> Send for Mutex<T> {}
+
+// As std's. There is no poison: who catches a panic looks after what the holder left.
+impl<T: ?Sized> UnwindSafe for Mutex<T> {}
+impl<T: ?Sized> RefUnwindSafe for Mutex<T> {}
 
 impl<T> Mutex<T> {
     /// A free mutex with `value` inside.

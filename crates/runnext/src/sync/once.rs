@@ -12,6 +12,7 @@
 use std::cell::UnsafeCell;
 use std::fmt;
 use std::mem::MaybeUninit;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::atomic::{AtomicU32, Ordering::*};
 
 use super::queue::{Node, Place, Queue};
@@ -234,6 +235,10 @@ pub struct OnceLock<T> {
 unsafe impl<T: Send + Sync> Sync for OnceLock<T> {}
 // SAFETY: owning the cell is owning the value.
 unsafe impl<T: Send> Send for OnceLock<T> {}
+
+// As std's.
+impl<T: UnwindSafe> UnwindSafe for OnceLock<T> {}
+impl<T: RefUnwindSafe + UnwindSafe> RefUnwindSafe for OnceLock<T> {}
 
 impl<T> OnceLock<T> {
     /// An empty one.

@@ -39,6 +39,7 @@ use std::cell::UnsafeCell;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::atomic::{AtomicI32, Ordering::*};
 
 use super::queue::Place;
@@ -84,6 +85,10 @@ pub struct RwLock<T: ?Sized> {
 unsafe impl<T: ?Sized + Send + Sync> Sync for RwLock<T> {}
 // SAFETY: owning the lock is owning the data; the lock itself belongs to no thread.
 unsafe impl<T: ?Sized + Send> Send for RwLock<T> {}
+
+// As std's. There is no poison: who catches a panic looks after what the holder left.
+impl<T: ?Sized> UnwindSafe for RwLock<T> {}
+impl<T: ?Sized> RefUnwindSafe for RwLock<T> {}
 
 struct RawRwLock {
     readers: AtomicI32,

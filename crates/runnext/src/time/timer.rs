@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::panic::Location;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -51,6 +52,10 @@ pub struct Timer {
     c: Receiver<Instant>,
     task: Option<Arc<Task>>,
 }
+
+// What is behind it is never left half-way by a panic: no user code runs inside.
+impl UnwindSafe for Timer {}
+impl RefUnwindSafe for Timer {}
 
 impl Timer {
     /// A timer whose channel receives the moment `d` from now.
