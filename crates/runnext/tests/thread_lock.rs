@@ -2,12 +2,15 @@
 
 mod common;
 
+use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
+use std::time::Duration;
 
 use common::{child, runtime, until};
-use runnext::{go, lock_os_thread, scope, yield_now};
+use runnext::net::UnixStream;
+use runnext::{Runtime, TaskGroup, chan, go, lock_os_thread, scope, time, yield_now};
 
 fn tid() -> i32 {
     // SAFETY: no preconditions.
@@ -228,4 +231,47 @@ fn the_processor_it_leaves_may_be_one_too_many() {
         runnext::set_procs(1 + i * 3 % 8);
         assert_eq!(other.join().unwrap(), 190);
     }
+}
+
+/// At the limit every thread sleeps with a goroutine that is locked to it: nobody is left to look after timers, sockets and
+/// queues but the monitor.
+#[test]
+fn the_limit_of_threads_stops_nobody_who_can_go_on() {
+    for (procs, threads) in [(1, 1), (1, 4), (2, 10), (8, 10)] {
+        // SAFETY: nothing here keeps a borrow of a thread-local over a call.
+        let rt = unsafe { Runtime::builder().procs(procs).max_threads(threads).build() }
+            .expect("starts");
+        let group = TaskGroup::builder("locked").build();
+        for _ in 0..5 {
+            rt.run(|| {
+                let locked = |kind: usize| {
+                    let _lock = lock_os_thread();
+                    match kind % 4 {
+                        0 => time::sleep(Duration::from_millis(5)),
+                        1 => yield_now(),
+                        2 => assert!(chan::after(Duration::from_millis(5)).recv().is_ok()),
+                        _ => ping(),
+                    }
+                };
+                let spawn = |i: usize| match i % 2 {
+                    0 => go(move || locked(i / 2)),
+                    _ => group.go(move || locked(i / 2)),
+                };
+                let handles: Vec<_> = (0..6 * threads).map(spawn).collect();
+                handles.into_iter().for_each(|h| h.join().expect("ends"));
+            });
+        }
+    }
+}
+
+/// A byte from a plain thread, which takes its time.
+fn ping() {
+    let (mut here, there) = UnixStream::pair().expect("a pair");
+    let there = there.into_std().expect("a plain one");
+    let other = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(5));
+        (&there).write_all(b"!").expect("room");
+    });
+    here.read_exact(&mut [0]).expect("a byte");
+    other.join().expect("ends");
 }

@@ -432,11 +432,7 @@ fn park_wired(m: &'static M, g: &G) {
         unwire(m, g);
         return p.eye.dispatched(p, g);
     }
-    m.give_up();
-    m.shared().hand_off(p);
-    if !resume_wired(m, g) {
-        freeze();
-    }
+    sleep_wired(m, g, p);
 }
 
 /// Goes to the end of the queue together with the thread.
@@ -447,9 +443,19 @@ fn yield_wired(m: &'static M, g: &G) {
     g.wire(m);
     g.state.set_runnable();
     m.shared().put_tail(p, g);
+    sleep_wired(m, g, p);
+}
+
+/// Gives the P away, and sleeps until one is handed to this thread.
+fn sleep_wired(m: &'static M, g: &G, p: &P) {
+    let shared = m.shared();
+    // Before: at the limit of threads there may be nobody but sleepers like this one to take the P.
+    shared.stranded.fetch_add(1, Relaxed);
     m.give_up();
-    m.shared().hand_off(p);
-    if !resume_wired(m, g) {
+    shared.hand_off(p);
+    let resumed = resume_wired(m, g);
+    shared.stranded.fetch_sub(1, Relaxed);
+    if !resumed {
         freeze();
     }
 }

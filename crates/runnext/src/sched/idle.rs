@@ -247,6 +247,25 @@ impl Shared {
         }
         self.start_stranded(p);
         self.threads.want_m();
+        if self.threads.is_exhausted() {
+            self.monitor.poke();
+        }
+    }
+
+    /// Ps are idle, and there is no thread for them, nor can one be made.
+    pub(super) fn lacks_threads(&self) -> bool {
+        self.threads.is_exhausted() && {
+            let idle = self.idle.lock();
+            idle.ms.is_null() && idle.polling.is_null() && self.searchers.idle() != 0
+        }
+    }
+
+    /// As the owner of a P would: by the monitor, for want of a thread.
+    pub(super) fn run_timers_for_all(&self, now: u64) {
+        if let Some(p) = self.take_idle_p(ptr::null()) {
+            self.run_all_timers(p, now);
+            self.hand_off(p);
+        }
     }
 
     /// There is no idle M: gives `p` to a thread that sleeps with its goroutine and waits for a P, if there is one.

@@ -142,7 +142,7 @@ pub(crate) struct Shared {
     idle: Lock<idle::Idle>,
     seat: seat::Seat,
     searchers: Searchers,
-    /// Threads that sleep with a goroutine which could go on if it had a P.
+    /// Threads that sleep with a goroutine: it goes on there, once it may and somebody hands them a P.
     stranded: AtomicUsize,
 
     /// No M dispatches anything any more.

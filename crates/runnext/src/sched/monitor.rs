@@ -12,6 +12,9 @@
 //! | USER, computing, and a light goroutine waits                     | asks the thread to give way (`preempt::request`)   |
 //! | USER, the same slice for longer than it may last, no CPU timer   | asks the thread to give way                        |
 //!
+//! At the limit of threads all may sleep with goroutines that are locked to them, while Ps are idle. Then it looks after timers and
+//! descriptors itself, as if no P were idle, and hands a P to the thread of whoever wakes up.
+//!
 //! A wrong guess costs time, never correctness: a robbed thread finds out at its next call, or when its CPU timer ticks.
 //!
 //! # Sleeping
@@ -236,6 +239,14 @@ pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<()> {
     Ok(())
 }
 
+/// How many Ps are idle, and could be put to use: without a thread for them, none. Then the monitor does what their owners would.
+fn idle_ps(shared: &Shared) -> usize {
+    match shared.lacks_threads() {
+        true => 0,
+        false => shared.searchers.idle(),
+    }
+}
+
 /// That nothing may ever happen again.
 #[derive(Clone, Copy)]
 struct Suspicion {
@@ -329,7 +340,7 @@ impl Keeper {
 
     /// When to look after timers: with no P idle nobody else does.
     fn next_timer(&self, rested: u64) -> u64 {
-        if self.shared.searchers.idle() != 0 {
+        if idle_ps(&self.shared) != 0 {
             return u64::MAX;
         }
         self.shared.next_timer_hint().max(rested)
@@ -338,9 +349,12 @@ impl Keeper {
     /// One look at everything. Returns how to sleep, and until when.
     fn look(&mut self, now: u64) -> (u32, u64) {
         let shared = Arc::clone(&self.shared);
-        let idle = shared.searchers.idle();
+        let idle = idle_ps(&shared);
         let surplus = self.collect();
         let due = idle == 0 && shared.next_timer_hint() <= now;
+        if due && shared.lacks_threads() {
+            shared.run_timers_for_all(now);
+        }
         let polled = self.events.look(&shared, idle, now);
         if !due && !shared.any_work() {
             self.quiet += 1;

@@ -53,6 +53,8 @@ pub(crate) struct Threads {
     wants_m: AtomicBool,
     wants_spare: AtomicBool,
     wants_dump: AtomicBool,
+    /// The last M that was wanted could not be made.
+    exhausted: AtomicBool,
     /// It knows that there are too many, and comes back to it.
     surplus: AtomicBool,
     /// By number; null where there is none.
@@ -70,6 +72,7 @@ impl Threads {
             wants_m: AtomicBool::new(false),
             wants_spare: AtomicBool::new(false),
             wants_dump: AtomicBool::new(false),
+            exhausted: AtomicBool::new(false),
             surplus: AtomicBool::new(false),
             ms: (0..max_threads)
                 .map(|_| AtomicPtr::new(ptr::null_mut()))
@@ -85,6 +88,11 @@ impl Threads {
         if !self.wants_m.swap(true, AcqRel) {
             self.poke();
         }
+    }
+
+    /// Whether a thread was wanted and could not be had.
+    pub(super) fn is_exhausted(&self) -> bool {
+        self.exhausted.load(Relaxed)
     }
 
     /// Somebody wants a dump of all goroutines. A signal handler may.
@@ -281,6 +289,8 @@ impl Maker {
             Err(e) => {
                 self.complain(&e);
                 shared.threads.wants_m.store(true, Release);
+                shared.threads.exhausted.store(true, Relaxed);
+                shared.monitor.poke(); // it stands in for who is missing
                 now + RETRY_NS
             }
         }
@@ -312,6 +322,7 @@ impl Maker {
                 self.threads.push(Thread { id, handle });
                 all.count.store(self.threads.len(), Relaxed);
                 self.refused = false;
+                all.exhausted.store(false, Relaxed);
                 Ok(())
             }
             Err(e) => {

@@ -79,7 +79,7 @@ impl Watch {
 
     /// Waits in the poller until `wake_at`, unless the monitor was poked since it read `seen`. False: not its business now.
     pub(super) fn wait(&mut self, shared: &Shared, seen: u32, wake_at: u64) -> bool {
-        if !self.stale || shared.searchers.idle() != 0 {
+        if !self.stale || super::idle_ps(shared) != 0 {
             return false;
         }
         let monitor = &shared.monitor;
