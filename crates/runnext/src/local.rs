@@ -1,37 +1,31 @@
 //! `goroutine_local!`: variables that follow the goroutine, not the thread.
 //!
 //! A goroutine's values live in its extension record, by the address of the key; on a plain thread they live in
-//! a thread-local of the same shape. Values are dropped when their goroutine (or thread) ends, newest first.
+//! a thread-local of the same shape. Values are dropped when their goroutine (or thread) ends, newest first; each may still use the
+//! older ones.
 
 use std::any::Any;
 use std::cell::RefCell;
+use std::mem::ManuallyDrop;
 use std::rc::Rc;
 
-use crate::g::{Ext, G};
+use crate::g::{G, Locals};
 use crate::m;
 
-/// The values of one goroutine or thread. An `Rc` per value keeps it in place while user code looks at it, even if that
-/// code initialises further ones. They never leave their goroutine.
-#[derive(Default)]
-struct Locals(Vec<(usize, Rc<dyn Any>)>);
-
-impl Locals {
-    fn get(&self, key: usize) -> Option<Rc<dyn Any>> {
-        self.0
-            .iter()
-            .find(|(k, _)| *k == key)
-            .map(|(_, v)| Rc::clone(v))
-    }
-}
-
-impl Drop for Locals {
-    fn drop(&mut self) {
-        while self.0.pop().is_some() {}
-    }
-}
-
 thread_local! {
-    static PLAIN: RefCell<Locals> = RefCell::default();
+    /// Of a plain thread. Has no destructor of its own, so that those of its values, and of other thread-locals, find it.
+    static PLAIN: ManuallyDrop<RefCell<Locals>> =
+        const { ManuallyDrop::new(RefCell::new(Locals::new())) };
+    static AT_END: AtEnd = const { AtEnd };
+}
+
+/// Drops the values of a plain thread when it ends. What others make after that is leaked.
+struct AtEnd;
+
+impl Drop for AtEnd {
+    fn drop(&mut self) {
+        Locals::drop_all(|look| PLAIN.with(|locals| look(&mut locals.borrow_mut())));
+    }
 }
 
 /// A variable declared with [`goroutine_local!`](crate::goroutine_local): each goroutine has its own value, made
@@ -94,28 +88,20 @@ fn current_g() -> Option<&'static G> {
 fn find(key: usize) -> Option<Rc<dyn Any>> {
     match current_g() {
         // SAFETY: our own goroutine, in user context; the reference ends here.
-        Some(g) => locals_of(unsafe { g.ext() })?.get(key),
-        None => PLAIN.with_borrow(|locals| locals.get(key)),
+        Some(g) => unsafe { g.ext() }.locals.get(key),
+        None => PLAIN.with(|locals| locals.borrow().get(key)),
     }
 }
 
 fn add(key: usize, value: Rc<dyn Any>) {
     match current_g() {
-        Some(g) => {
-            // SAFETY: our own goroutine, in user context; the reference ends here.
-            let ext = unsafe { g.ext() };
-            if ext.locals.is_none() {
-                ext.locals = Some(Box::<Locals>::default());
-            }
-            locals_of(ext).expect("made just now").0.push((key, value));
+        // SAFETY: our own goroutine, in user context; the reference ends here.
+        Some(g) => unsafe { g.ext() }.locals.add(key, value),
+        None => {
+            PLAIN.with(|locals| locals.borrow_mut().add(key, value));
+            let _ = AT_END.try_with(|_| ()); // from now on there is something to do
         }
-        None => PLAIN.with_borrow_mut(|locals| locals.0.push((key, value))),
     }
-}
-
-/// A goroutine's values; none if it has not made any.
-fn locals_of(ext: &mut Ext) -> Option<&mut Locals> {
-    ext.locals.as_mut()?.downcast_mut()
 }
 
 /// Declares variables of which each goroutine has its own: the replacement for `thread_local!`, whose values a goroutine

@@ -201,3 +201,34 @@ fn no_goroutine_sees_what_another_left_in_its_header() {
         }
     });
 }
+
+/// A value's drop finds the older ones, and may make another; in a goroutine and on a plain thread.
+#[test]
+fn drops_may_use_locals() {
+    static SEEN: std::sync::Mutex<Vec<u32>> = std::sync::Mutex::new(Vec::new());
+    struct Looks;
+    impl Drop for Looks {
+        fn drop(&mut self) {
+            SEEN.lock().unwrap().push(NUMBER.with(Cell::get));
+            LATE.with(|late| *late.borrow_mut() = Some(Says(1)));
+        }
+    }
+    struct Says(u32);
+    impl Drop for Says {
+        fn drop(&mut self) {
+            SEEN.lock().unwrap().push(self.0);
+        }
+    }
+    goroutine_local! {
+        static LOOKS: RefCell<Option<Looks>> = RefCell::default();
+        static LATE: RefCell<Option<Says>> = RefCell::default();
+    }
+    let body = || {
+        NUMBER.with(|n| n.set(99));
+        LOOKS.with(|looks| *looks.borrow_mut() = Some(Looks));
+    };
+    std::thread::spawn(body).join().unwrap();
+    assert_eq!(*SEEN.lock().unwrap(), [99, 1]);
+    runtime(1).run(|| go(body).join().unwrap());
+    assert_eq!(*SEEN.lock().unwrap(), [99, 1, 99, 1]);
+}

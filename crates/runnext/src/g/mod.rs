@@ -36,8 +36,8 @@ pub(crate) mod slab;
 
 use std::any::Any;
 use std::cell::{Cell, UnsafeCell};
-use std::mem::{self, MaybeUninit};
-use std::panic::{self, Location};
+use std::mem::MaybeUninit;
+use std::panic::Location;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{
     AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering::*,
@@ -52,17 +52,13 @@ use runnext_sys::cpu;
 use crate::fatal::fatal;
 use crate::stack::Stack;
 
-pub(crate) use ext::{Ext, Held};
+pub(crate) use ext::{Ext, Held, Locals};
 
 pub(crate) use peek::Peek;
 pub(crate) use reason::WaitReason;
 
 /// How much of a stack's top is fetched ahead: entry, closure, and the frames of a parking call.
 const PREFETCH_LINES: usize = 6;
-
-/// How often local values that the drop of others made are dropped in turn; what is left then is leaked. As many as POSIX
-/// gives to thread-locals.
-const LOCAL_ROUNDS: u32 = 4;
 
 /// What a goroutine weighs at birth: nobody knows yet.
 const WEIGHT_FRESH: u8 = 1;
@@ -579,16 +575,8 @@ impl G {
     }
 
     fn drop_ext_locals(&self) {
-        for round in 0..=LOCAL_ROUNDS {
-            // SAFETY: the goroutine itself, in user context. Taken out first: a value's drop may use locals again.
-            let Some(locals) = unsafe { self.ext() }.locals.take() else {
-                return;
-            };
-            if round == LOCAL_ROUNDS {
-                return mem::forget(locals);
-            }
-            let _ = panic::catch_unwind(panic::AssertUnwindSafe(move || drop(locals)));
-        }
+        // SAFETY: the goroutine itself, in user context; the reference ends before anybody else's code runs.
+        Locals::drop_all(|look| look(&mut unsafe { self.ext() }.locals));
     }
 
     /// Whether anything is left for [`clean_detached`](Self::clean_detached). By the goroutine itself.
