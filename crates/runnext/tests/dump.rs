@@ -155,6 +155,28 @@ fn a_handle_dumps_from_outside() {
     waiter.join().unwrap().unwrap_err();
 }
 
+/// However long it takes to write about them.
+#[test]
+fn all_are_looked_at_before_any_is_shown() {
+    runtime(2).run(|| {
+        let (tx, rx) = chan::bounded::<()>(0);
+        let waiting: Vec<_> = (0..20)
+            .map(|_| {
+                let rx = rx.clone();
+                go(move || rx.recv())
+            })
+            .collect();
+        until(|| states().iter().filter(|s| s.1 == "chan receive").count() == 20);
+        let mut shown = 0;
+        dump::for_each(|entry| {
+            tx.close();
+            until(|| waiting.iter().all(|w| w.is_finished()));
+            shown += usize::from(entry.state == "chan receive");
+        });
+        assert_eq!(shown, 20);
+    });
+}
+
 #[test]
 fn a_dump_beside_goroutines_that_move_shows_only_such_as_were() {
     runtime(2).run(|| {

@@ -45,6 +45,7 @@ mod unwind;
 use std::collections::HashMap;
 use std::fmt;
 use std::io::{self, Write};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 use std::time::Duration;
@@ -272,21 +273,48 @@ fn look_at_ms(shared: &Shared) -> HashMap<*const G, Seen> {
     seen.into_iter().map(|s| (s.g, s)).collect()
 }
 
+/// A goroutine as it was seen, and on which thread. Its stack is a number: most goroutines stand where others do.
+struct Sighting {
+    peek: Peek,
+    on: Option<Seen>,
+    stack: u32,
+}
+
 /// Calls `f` with every goroutine. Allocates.
+///
+/// All are looked at before anything is looked up: the first name of a program with much debug information takes a good part of a second,
+/// and by then they would have gone on.
 pub(crate) fn gather(shared: &Shared, mut f: impl FnMut(Entry)) {
-    let ms = look_at_ms(shared);
-    let groups: HashMap<u32, Arc<str>> = shared.groups.names().into_iter().collect();
     let now = clock::now_ns();
-    let (mut unwinder, mut symbols) = (Unwinder::new(), Symbols::default());
-    let nowhere = Stack::new(Vec::new());
+    let (seen, stacks) = look_at_all(shared);
+    let groups: HashMap<u32, Arc<str>> = shared.groups.names().into_iter().collect();
+    let mut symbols = Symbols::default();
+    let mut named: Vec<Option<Stack>> = stacks.iter().map(|_| None).collect();
+    for Sighting { peek, on, stack } in seen {
+        let number = stack as usize;
+        let stack = named[number].get_or_insert_with(|| match &stacks[number][..] {
+            [] => Stack::new(Vec::new()),
+            pcs => symbols.stack(pcs),
+        });
+        f(describe(peek, on.as_ref(), &groups, now, stack.clone()));
+    }
+}
+
+/// All goroutines, and the stacks they stand on: their return addresses.
+fn look_at_all(shared: &Shared) -> (Vec<Sighting>, Vec<Rc<[usize]>>) {
+    let mut ms = look_at_ms(shared);
+    let mut unwinder = Unwinder::new();
+    let mut seen = Vec::new();
+    let mut stacks: Vec<Rc<[usize]>> = Vec::new();
+    let mut numbers: HashMap<Rc<[usize]>, u32> = HashMap::new();
     let mut pcs = Vec::new();
     let mut asked = 0;
     shared.slab.for_each(|g| {
         let Some(peek) = g.peek() else { return };
-        let on = ms.get(&std::ptr::from_ref(g));
+        let on = ms.remove(&std::ptr::from_ref(g));
         pcs.clear();
         if let Some(unwinder) = &mut unwinder {
-            match (peek.suspended, on) {
+            match (peek.suspended, &on) {
                 (Some((sp, end)), _) => unwinder.suspended(sp, end, &mut pcs),
                 (None, Some(m)) if asked < THREADS_ASKED && !m.in_handler => {
                     asked += 1;
@@ -297,13 +325,15 @@ pub(crate) fn gather(shared: &Shared, mut f: impl FnMut(Entry)) {
                 _ => {}
             }
         }
-        let stack = if pcs.is_empty() {
-            nowhere.clone()
-        } else {
-            symbols.stack(&pcs)
-        };
-        f(describe(peek, on, &groups, now, stack));
+        let stack = numbers.get(&pcs[..]).copied().unwrap_or_else(|| {
+            let (number, pcs) = (stacks.len() as u32, Rc::<[usize]>::from(&pcs[..]));
+            stacks.push(Rc::clone(&pcs));
+            numbers.insert(pcs, number);
+            number
+        });
+        seen.push(Sighting { peek, on, stack });
     });
+    (seen, stacks)
 }
 
 fn describe(

@@ -15,7 +15,7 @@ impl Unwinder {
 }
 
 #[derive(Default)]
-pub(super) struct Symbols;
+pub(super) struct Symbols {}
 
 impl Symbols {
     pub(super) fn stack(&mut self, _pcs: &[usize]) -> Stack {

@@ -1,6 +1,6 @@
 //! Names for the addresses of a call stack, each looked up once.
 //!
-//! A dump of many goroutines has few different stacks, and those have few different addresses: both are remembered. Looking up an
+//! The stacks of a dump have few different addresses, which are remembered. Looking up an
 //! address reads the program's debug information, which takes a millisecond the first time and is bounded by [`MOST`].
 
 use std::collections::HashMap;
@@ -14,24 +14,18 @@ const MOST: usize = 4096;
 #[derive(Default)]
 pub(super) struct Symbols {
     frames: HashMap<usize, Arc<[Frame]>>,
-    stacks: HashMap<Vec<usize>, Stack>,
 }
 
 impl Symbols {
     /// The frames of a stack, innermost first, without those of the scheduler around them.
     pub(super) fn stack(&mut self, pcs: &[usize]) -> Stack {
-        if let Some(known) = self.stacks.get(pcs) {
-            return known.clone();
-        }
         let mut frames = Vec::new();
         for (i, &pc) in pcs.iter().enumerate() {
             // A return address belongs to the call before it.
             let at = if i == 0 { pc } else { pc - 1 };
             frames.extend(self.frames_at(at).iter().cloned());
         }
-        let trimmed = Stack::new(trim(&frames));
-        self.stacks.insert(pcs.to_vec(), trimmed.clone());
-        trimmed
+        Stack::new(trim(&frames))
     }
 
     fn frames_at(&mut self, pc: usize) -> Arc<[Frame]> {
