@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use common::{built, runtime, until};
 use runnext::stats::{self, Metric, SchedStats};
-use runnext::{Runtime, blocking, chan, go, scope, yield_now};
+use runnext::{Runtime, blocking, chan, go, scope, time, yield_now};
 
 /// Small, and the same on every machine.
 fn dice(seed: &mut u64) -> u64 {
@@ -299,4 +299,48 @@ fn a_handle_reads_from_outside() {
     assert!(s.num_goroutine <= 11);
     let refused = std::panic::catch_unwind(stats::read).unwrap_err();
     assert!(common::message(&*refused).contains("outside a runtime"));
+}
+
+/// Most processors are idle, and nothing else wakes the monitor.
+#[test]
+fn samples_keep_their_rate_while_little_happens() {
+    let rt = runtime(8);
+    rt.run(|| {
+        stats::set_profile_rate(1000);
+        let before = stats::read().num_samples;
+        for _ in 0..40 {
+            go(|| ()).join().unwrap();
+            time::sleep(Duration::from_millis(15)); // fifteen times as long as it takes until the next one is due
+        }
+        let samples = stats::read().num_samples - before;
+        stats::set_profile_rate(100);
+        assert!(samples >= 20, "{samples} in forty times");
+    });
+}
+
+/// Whether or not somebody could use their processors.
+#[test]
+fn sleepers_in_foreign_code_are_counted_beside_idle_processors() {
+    let rt = runtime(8);
+    rt.run(|| {
+        let before = stats::read().total_ffi_calls;
+        let stop = Arc::new(AtomicBool::new(false));
+        let sleepers: Vec<_> = (0..3)
+            .map(|_| {
+                let stop = Arc::clone(&stop);
+                go(move || {
+                    while !stop.load(Relaxed) {
+                        std::thread::sleep(Duration::from_millis(300));
+                    }
+                })
+            })
+            .collect();
+        until(|| stats::read().num_ffi_calls == 3);
+        stop.store(true, Relaxed);
+        for sleeper in sleepers {
+            sleeper.join().unwrap();
+        }
+        assert!(stats::read().total_ffi_calls >= before + 3);
+        assert_eq!(stats::read().num_ffi_calls, 0);
+    });
 }

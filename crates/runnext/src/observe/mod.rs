@@ -29,11 +29,12 @@
 
 pub(crate) mod event;
 pub(crate) mod ring;
+mod samples;
 pub(crate) mod session;
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::{fmt, ptr};
 
 use runnext_sys::clock;
@@ -44,6 +45,7 @@ use crate::p::{P, bump};
 use crate::stats::histogram::Recorder;
 use event::{Event, Kind, Left};
 use ring::Ring;
+use samples::Samples;
 use session::Session;
 
 const SAMPLE: u32 = 1;
@@ -353,19 +355,6 @@ impl Eye {
     }
 }
 
-/// The last [`SAMPLES`] delays.
-pub(crate) struct Samples {
-    pub(crate) delays: [u64; SAMPLES],
-    pub(crate) count: u64,
-}
-
-impl Samples {
-    fn push(&mut self, ns: u64) {
-        self.delays[(self.count % SAMPLES as u64) as usize] = ns;
-        self.count += 1;
-    }
-}
-
 #[repr(align(64))]
 #[derive(Default)]
 struct Shard(AtomicU64);
@@ -389,6 +378,9 @@ pub(crate) struct Observe {
     due: AtomicBool,
     /// When that is said again.
     next_due: AtomicU64,
+    /// The word the monitor sleeps on; and that it does so for longer than until `next_due`.
+    monitor: Arc<AtomicU32>,
+    oversleeps: AtomicBool,
     pub(crate) samples: Lock<Samples>,
     preempted: [AtomicU64; 3],
     pub(crate) preempt_latency: Recorder,
@@ -416,11 +408,14 @@ impl fmt::Debug for Observe {
 }
 
 impl Observe {
-    pub(crate) fn new() -> Observe {
+    /// `monitor` is the word that the monitor sleeps on.
+    pub(crate) fn new(monitor: Arc<AtomicU32>) -> Observe {
         Observe {
             hz: AtomicU32::new(PROFILE_HZ.load(Relaxed)),
             due: AtomicBool::new(true),
             next_due: AtomicU64::new(0),
+            monitor,
+            oversleeps: AtomicBool::new(false),
             samples: Lock::new(Samples {
                 delays: [0; SAMPLES],
                 count: 0,
@@ -437,57 +432,6 @@ impl Observe {
             session: Mutex::new(Session::default()),
             looking: Lock::new(()),
         }
-    }
-
-    // ---- samples ----
-
-    pub(crate) fn hz(&self) -> u32 {
-        self.hz.load(Relaxed)
-    }
-
-    pub(crate) fn set_hz(&self, hz: u32) {
-        self.hz.store(hz, Relaxed);
-        self.due.store(hz > 0, Relaxed);
-        self.next_due.store(0, Relaxed);
-    }
-
-    /// The monitor looks: it is `now`. Returns when it should look again for the samples' sake, if a P is at work.
-    pub(crate) fn tick<'a>(&self, ps: impl Iterator<Item = &'a P>, now: u64) -> u64 {
-        set_coarse_ns(now);
-        let hz = self.hz();
-        if hz == 0 {
-            return u64::MAX;
-        }
-        if now >= self.next_due.load(Relaxed) {
-            self.next_due
-                .store(now + 1_000_000_000 / u64::from(hz), Relaxed);
-            self.due.store(true, Relaxed);
-        }
-        for p in ps {
-            if !p.eye.has(SAMPLE) {
-                p.eye.flags.fetch_or(SAMPLE, Relaxed);
-            }
-        }
-        self.next_due.load(Relaxed)
-    }
-
-    /// A goroutine that its caller is about to queue will be timed.
-    #[cold]
-    fn mark(&self, g: &G) {
-        if self.hz() == 0 {
-            return;
-        }
-        let ring = self.due.load(Relaxed) && self.due.swap(false, Relaxed);
-        let mark = if ring { Mark::Ring } else { Mark::Timed };
-        g.set_mark(mark, clock::now_ns());
-    }
-
-    /// A goroutine was queued by somebody without a P of its runtime.
-    pub(crate) fn queued_outside(&self, g: &G) {
-        if self.due.load(Relaxed) {
-            self.mark(g);
-        }
-        self.note(Kind::Wake, 0, g);
     }
 
     // ---- counters ----

@@ -158,14 +158,15 @@ impl Shared {
     pub(crate) fn new(config: Config) -> io::Result<Shared> {
         let procs = config.procs;
         let seat = seat::Seat::new()?;
+        let monitor = Monitor::new(Arc::clone(seat.hub()));
         let shared = Shared {
             slab: Slab::new(),
             stacks: Stacks::new(config.mprotect_guards),
             groups: Groups::new(procs, config.cpu_limit, config.lend),
             special: AtomicBool::new(config.chaos),
-            monitor: Monitor::new(Arc::clone(seat.hub())),
             threads: Threads::new(config.max_threads),
-            observe: Observe::new(),
+            observe: Observe::new(monitor.word()),
+            monitor,
             reporter: report::Reporter::default(),
             procs: AtomicUsize::new(0),
             follows_system: AtomicBool::new(config.follows_system),

@@ -87,7 +87,7 @@ const DEEP: u32 = 2;
 
 pub(crate) struct Monitor {
     /// Grows with every reason to look; the monitor sleeps on it.
-    word: AtomicU32,
+    word: Arc<AtomicU32>,
     nap: AtomicU32,
     /// When it wakes by itself.
     until: AtomicU64,
@@ -112,7 +112,7 @@ impl Monitor {
         Monitor {
             polls: AtomicBool::new(false),
             hub,
-            word: AtomicU32::new(0),
+            word: Arc::new(AtomicU32::new(0)),
             nap: AtomicU32::new(AWAKE),
             until: AtomicU64::new(u64::MAX),
             rested: AtomicU64::new(0),
@@ -122,6 +122,11 @@ impl Monitor {
             up: AtomicBool::new(false),
             handle: std::sync::Mutex::new(None),
         }
+    }
+
+    /// What it sleeps on.
+    pub(super) fn word(&self) -> Arc<AtomicU32> {
+        Arc::clone(&self.word)
     }
 
     /// Goroutines wait and no P is idle.
@@ -160,7 +165,7 @@ impl Monitor {
     pub(super) fn poke(&self) {
         self.nap.store(AWAKE, Relaxed);
         self.word.fetch_add(1, SeqCst);
-        futex::wake_one(&self.word);
+        futex::wake_one(&*self.word);
         if self.polls.load(SeqCst) {
             self.hub.notify();
         }
@@ -308,9 +313,11 @@ impl Keeper {
             if shared.observe.is_tracing() {
                 shared.groups.note_usage(&shared);
             }
-            if shared.searchers.idle() < shared.procs() {
+            let busy = shared.searchers.idle() < shared.procs();
+            if busy || !shared.observe.is_due() {
                 wake_at = wake_at.min(sample_at.max(now + FAST_NS));
             }
+            shared.observe.sleeps_until(wake_at);
             monitor.rested.store(rested, Relaxed);
             monitor.until.store(wake_at, Relaxed);
             monitor.nap.store(nap, Relaxed);
@@ -360,6 +367,7 @@ impl Keeper {
             self.quiet += 1;
             // Events come in bursts: after the last of them it stays for a while, or it would be woken for each.
             let asleep = idle == shared.procs() && !shared.seat.hub().is_waited_for();
+            self.look_for_sleepers(idle, now);
             if polled && !surplus && (self.quiet > QUIET_LOOKS || asleep) {
                 let long = if idle == shared.procs() {
                     u64::MAX
@@ -381,9 +389,7 @@ impl Keeper {
         let mut light = waiting.saturating_sub(self.on_its_way(now));
         let mut lively = true;
         let procs = shared.procs();
-        if self.looks.len() < procs {
-            self.looks.resize(procs, Look::NONE); // within its capacity
-        }
+        self.make_room();
         let first = self.first(procs);
         for i in 0..procs {
             let Some(p) = shared.p((first + i) % procs) else {

@@ -3,12 +3,13 @@
 //! Invariants: I2 of `monitor`, whose look this is a part of.
 
 use std::cell::LazyCell;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 
 use runnext_core::owner::{Seen, State};
 use runnext_sys::thread::{self, CpuSet};
 
-use super::{CALM_NS, FAST_NS, Keeper, STEADY_NS};
+use super::{CALM_NS, FAST_NS, Keeper, LONG_NS, STEADY_NS};
 use crate::m::{Gauge, M};
 use crate::p::P;
 use crate::sched::preempt;
@@ -137,6 +138,29 @@ impl Keeper {
         }
         self.looks[p.id] = look;
         pace
+    }
+
+    /// Nothing waits, and some Ps are idle. Threads that sleep with a P lose it all the same, if more slowly: what they do is not computing,
+    /// and is counted as what it is.
+    pub(super) fn look_for_sleepers(&mut self, idle: usize, now: u64) {
+        let shared = Arc::clone(&self.shared);
+        if idle == 0 || idle == shared.procs() {
+            return;
+        }
+        self.make_room();
+        for p in shared.all_ps().take(shared.procs()) {
+            if now >= self.looks[p.id].at + LONG_NS {
+                self.look_at(p, &mut 0, now);
+            }
+        }
+    }
+
+    /// For all Ps.
+    pub(super) fn make_room(&mut self) {
+        let procs = self.shared.procs();
+        if self.looks.len() < procs {
+            self.looks.resize(procs, Look::NONE); // within its capacity
+        }
     }
 
     /// Takes the P of a thread that is blocked.

@@ -1,0 +1,96 @@
+//! Samples: how long single goroutines waited for a P, at the profile rate.
+//!
+//! The monitor says that one is due; the next goroutine to be queued is marked, and measured when it is dispatched. While little happens the
+//! monitor sleeps for longer than until the next one: who takes a sample then wakes it.
+
+use std::sync::atomic::Ordering::*;
+
+use runnext_sys::{clock, futex};
+
+use super::event::Kind;
+use super::{Observe, SAMPLE, SAMPLES, set_coarse_ns};
+use crate::g::{G, Mark};
+use crate::p::P;
+
+/// The last [`SAMPLES`] delays.
+pub(crate) struct Samples {
+    pub(crate) delays: [u64; SAMPLES],
+    pub(crate) count: u64,
+}
+
+impl Samples {
+    pub(super) fn push(&mut self, ns: u64) {
+        self.delays[(self.count % SAMPLES as u64) as usize] = ns;
+        self.count += 1;
+    }
+}
+
+impl Observe {
+    pub(crate) fn hz(&self) -> u32 {
+        self.hz.load(Relaxed)
+    }
+
+    pub(crate) fn set_hz(&self, hz: u32) {
+        self.hz.store(hz, Relaxed);
+        self.due.store(hz > 0, Relaxed);
+        self.next_due.store(0, Relaxed);
+    }
+
+    /// The monitor looks: it is `now`. Returns when it should look again for the samples' sake, if a P is at work.
+    pub(crate) fn tick<'a>(&self, ps: impl Iterator<Item = &'a P>, now: u64) -> u64 {
+        set_coarse_ns(now);
+        let hz = self.hz();
+        if hz == 0 {
+            return u64::MAX;
+        }
+        if now >= self.next_due.load(Relaxed) {
+            self.next_due.store(now + self.period(), Relaxed);
+            self.due.store(true, Relaxed);
+        }
+        for p in ps {
+            if !p.eye.has(SAMPLE) {
+                p.eye.flags.fetch_or(SAMPLE, Relaxed);
+            }
+        }
+        self.next_due.load(Relaxed)
+    }
+
+    /// A goroutine that its caller is about to queue will be timed.
+    #[cold]
+    pub(super) fn mark(&self, g: &G) {
+        if self.hz() == 0 {
+            return;
+        }
+        let now = clock::now_ns();
+        let ring = self.due.load(Relaxed) && self.due.swap(false, Relaxed);
+        g.set_mark(if ring { Mark::Ring } else { Mark::Timed }, now);
+        if ring && self.oversleeps.swap(false, Relaxed) {
+            self.next_due.store(now + self.period(), Relaxed);
+            self.monitor.fetch_add(1, SeqCst);
+            futex::wake_one(&*self.monitor);
+        }
+    }
+
+    /// Whether the next goroutine to be queued is a sample: then nobody need come to say so. Without a rate nobody need ever.
+    pub(crate) fn is_due(&self) -> bool {
+        self.due.load(Relaxed) || self.hz() == 0
+    }
+
+    fn period(&self) -> u64 {
+        1_000_000_000 / u64::from(self.hz().max(1))
+    }
+
+    /// The monitor is about to sleep until `when`, with Ps idle. Who takes a sample meanwhile wakes it, so that the next one comes in time.
+    pub(crate) fn sleeps_until(&self, when: u64) {
+        let oversleeps = self.hz() > 0 && when > self.next_due.load(Relaxed);
+        self.oversleeps.store(oversleeps, Relaxed);
+    }
+
+    /// A goroutine was queued by somebody without a P of its runtime.
+    pub(crate) fn queued_outside(&self, g: &G) {
+        if self.due.load(Relaxed) {
+            self.mark(g);
+        }
+        self.note(Kind::Wake, 0, g);
+    }
+}
