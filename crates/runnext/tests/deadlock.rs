@@ -44,6 +44,7 @@ fn case() {
 unsafe extern "C" {
     fn fork() -> i32;
     fn waitpid(pid: i32, status: *mut i32, options: i32) -> i32;
+    fn alarm(seconds: u32) -> u32;
 }
 
 fn run(case: &str) {
@@ -81,6 +82,11 @@ fn run(case: &str) {
             drop(tx);
         }
         "timer" => runnext::time::sleep(Duration::from_millis(400)),
+        "for ever" => {
+            // SAFETY: no preconditions. The signal ends the process, which counts as success here.
+            unsafe { alarm(1) };
+            runnext::time::sleep(Duration::MAX);
+        }
         "blocked" => std::thread::sleep(Duration::from_millis(400)),
         "thread" => {
             let (tx, rx) = bounded::<()>(0);
@@ -152,7 +158,9 @@ fn beside_an_open_socket() {
 
 #[test]
 fn no_false_alarm() {
-    for case in ["timer", "blocked", "thread", "timeout", "socket"] {
+    for case in [
+        "timer", "for ever", "blocked", "thread", "timeout", "socket",
+    ] {
         let out = child(case);
         assert_eq!(
             out.status.code(),
