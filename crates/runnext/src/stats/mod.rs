@@ -52,7 +52,7 @@ use crate::sched::call::Call;
 pub struct SchedStats {
     /// How often a goroutine was run: dispatches, not goroutines.
     pub total_goroutine_exec: u64,
-    /// Goroutines that run: processors in use less those that search for work.
+    /// Goroutines that run: processors in use less those that search for work, and not more than there are.
     pub num_goroutine_exec: usize,
     /// How often a goroutine was queued to run: made, woken, or after it gave way.
     pub total_goroutine_sched: u64,
@@ -182,7 +182,8 @@ pub(crate) fn of(shared: &Shared) -> SchedStats {
     };
     SchedStats {
         total_goroutine_exec: exec,
-        num_goroutine_exec: census.busy.saturating_sub(census.spinning),
+        // One that has just ended, or is about to find nothing, is in use too.
+        num_goroutine_exec: census.busy.saturating_sub(census.spinning).min(live),
         // Whoever was queued has been run since, or is queued still.
         total_goroutine_sched: exec + queued as u64,
         num_goroutine_sched: queued,
