@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use common::runtime;
 use runnext::net::{TcpListener, TcpStream, UdpSocket, UnixDatagram, UnixListener, UnixStream};
+use runnext::time::Instant;
 use runnext::{go, yield_now};
 
 /// A name for a socket, removed at the end.
@@ -243,6 +244,7 @@ fn to_std_and_back() {
         Some(Duration::from_millis(20))
     );
     drop(clone);
+    std_stream.set_nonblocking(false).unwrap(); // it had a clone when it was given up
     there.write_all(b"to std").unwrap();
     let mut buf = [0; 6];
     std_stream.read_exact(&mut buf).unwrap();
@@ -282,4 +284,59 @@ fn to_std_and_back() {
     b.read_exact(&mut [0]).unwrap();
     drop(writer.join().unwrap());
     assert_eq!(b.read(&mut [0]).unwrap(), 0);
+}
+
+fn blocks(fd: &impl AsFd) -> bool {
+    // SAFETY: reads the flags of an open descriptor.
+    let flags = unsafe { libc::fcntl(fd.as_fd().as_raw_fd(), libc::F_GETFL) };
+    flags & libc::O_NONBLOCK == 0
+}
+
+/// The mode belongs to all duplicates: giving up a clone must not make the calls of those that stay block their threads, out of reach
+/// of deadlines.
+#[test]
+fn clones_of_one_given_up_do_not_block() {
+    let given_up = || {
+        let soon = || Some(Instant::now() + Duration::from_millis(5));
+        let (a, _b) = UnixStream::pair().unwrap();
+        let clone = || a.try_clone().unwrap();
+        let std_stream = clone().into_std().unwrap();
+        let owned = OwnedFd::from(clone());
+        // SAFETY: given up by its owner.
+        let raw = unsafe { OwnedFd::from_raw_fd(clone().into_raw_fd()) };
+        assert!(!blocks(&std_stream) && !blocks(&owned) && !blocks(&raw));
+        a.set_deadline(soon()).unwrap();
+        let read = (&a).read(&mut [0]).unwrap_err();
+        assert_eq!(read.kind(), ErrorKind::TimedOut);
+        a.set_deadline(soon()).unwrap();
+        let written = std::iter::repeat_with(|| (&a).write(&[0; 1 << 16]));
+        let full = written.filter_map(Result::err).next().unwrap();
+        assert_eq!(full.kind(), ErrorKind::TimedOut);
+        let last = a.into_std().unwrap();
+        assert!(blocks(&last) && blocks(&std_stream) && blocks(&owned) && blocks(&raw));
+
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let std_listener = listener.try_clone().unwrap().into_std().unwrap();
+        listener.set_read_deadline(soon()).unwrap();
+        let accepted = listener.accept().unwrap_err();
+        assert_eq!(accepted.kind(), ErrorKind::TimedOut);
+        drop(listener);
+        assert!(!blocks(&std_listener), "what was given up is left alone");
+    };
+    runtime(1).run(given_up);
+    given_up();
+}
+
+/// Of two that are given up at the same moment one is the last.
+#[test]
+fn the_last_one_given_up_blocks() {
+    let (a, _b) = UnixStream::pair().unwrap();
+    let mut kept = a.into_std().unwrap();
+    for _ in 0..1000 {
+        let one = UnixStream::from_std(kept).unwrap();
+        let other = one.try_clone().unwrap();
+        let other = std::thread::spawn(move || other.into_std().unwrap());
+        kept = one.into_std().unwrap();
+        assert!(blocks(&other.join().unwrap()) && blocks(&kept));
+    }
 }

@@ -2,6 +2,11 @@
 //!
 //! A socket is a [`Descriptor`]. The standard library's own methods do the calls, on a view of the descriptor that does not own
 //! it; this module adds waiting, time-outs and deadlines.
+//!
+//! # The mode
+//! Whether calls block is a property of what the kernel calls an open file description, which all duplicates of a descriptor share. A handle
+//! of ours needs it non-blocking. So a socket is made blocking again only when its last handle is given up; given up earlier
+//! it stays as it is. Rejected: calls that do not wait whatever the mode (`MSG_DONTWAIT`), since `accept` has none.
 
 use std::io;
 use std::mem::ManuallyDrop;
@@ -35,11 +40,14 @@ pub(super) fn adopt_anyway(fd: OwnedFd) -> Descriptor {
     Descriptor::new(fd)
 }
 
-/// Gives a descriptor back, for code that waits, or does not, as it was set to.
+/// Gives a descriptor back, for code that waits, or does not, as it was set to. While it has other handles it does not wait, for
+/// theirs must not.
 pub(super) fn release(d: Descriptor) -> io::Result<OwnedFd> {
     let nonblocking = d.is_nonblocking();
-    let fd = d.into_fd()?;
-    set_nonblocking(fd.as_fd(), nonblocking)?;
+    let (fd, last) = d.into_fd()?;
+    if last {
+        set_nonblocking(fd.as_fd(), nonblocking)?;
+    }
     Ok(fd)
 }
 
@@ -106,7 +114,8 @@ macro_rules! socket {
             /// Takes over one of the standard library's, with its time-outs.
             ///
             /// It is made non-blocking, which duplicates of it made before will notice. Calls on the socket returned wait, whatever
-            /// `set_nonblocking` was before.
+            /// `set_nonblocking` was before. Do not make it blocking again through such a duplicate: then calls here block the
+            /// thread, and deadlines do not end them.
             ///
             /// # Errors
             /// The system's, if the mode cannot be changed.
@@ -118,6 +127,11 @@ macro_rules! socket {
 
             /// Gives it to the standard library: from now on calls block the thread, unless `set_nonblocking(true)` was called.
             ///
+            /// If it has clones it is duplicated, and what is returned stays non-blocking: the system keeps one mode for all
+            /// duplicates, and the clones go on without blocking their threads. Once they are gone, `set_nonblocking(false)` of
+            /// the standard library makes it wait. The last one to be given up is blocking again at once, and so are the others
+            /// then.
+            ///
             /// # Errors
             /// If it has clones it is duplicated, for which the process may have no descriptor left.
             pub fn into_std(self) -> std::io::Result<$std> {
@@ -127,7 +141,8 @@ macro_rules! socket {
                 Ok(socket)
             }
 
-            /// Another handle to the same socket: what one does, the other sees, time-outs and deadlines included.
+            /// Another handle to the same socket: what one does, the other sees, time-outs and deadlines included. It does not use
+            /// up a descriptor. See [`into_std`](Self::into_std) for what becomes of clones that are given up.
             ///
             /// # Errors
             /// None; the type is that of the standard library.
@@ -189,8 +204,8 @@ macro_rules! socket {
             }
         }
 
-        /// Blocking again, unless `set_nonblocking(true)` was called. If it has clones it is duplicated, and that panics when
-        /// no descriptor is left; `into_std` returns an error instead.
+        /// Blocking again, unless `set_nonblocking(true)` was called, or it has clones, as for `into_std`. If it has clones it is
+        /// duplicated, and that panics when no descriptor is left; `into_std` returns an error instead.
         impl From<$name> for std::os::fd::OwnedFd {
             fn from(socket: $name) -> std::os::fd::OwnedFd {
                 crate::net::socket::release_anyway(socket.0)
@@ -204,6 +219,7 @@ macro_rules! socket {
             }
         }
 
+        /// As for `OwnedFd`: non-blocking still if it has clones, of which it is a duplicate then.
         impl std::os::fd::IntoRawFd for $name {
             fn into_raw_fd(self) -> std::os::fd::RawFd {
                 std::os::fd::IntoRawFd::into_raw_fd(std::os::fd::OwnedFd::from(self))

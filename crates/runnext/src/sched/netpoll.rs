@@ -93,13 +93,17 @@ impl Descriptor {
         unsafe { BorrowedFd::borrow_raw(self.0.fd()) }
     }
 
-    /// Gives the descriptor up, if this is its only handle; else a duplicate of it.
+    /// Gives the descriptor up, if this is its only handle; else a duplicate of it. Also whether no handle is left: while there are
+    /// some, the descriptor has to stay non-blocking, since they share that mode with the duplicate.
     ///
     /// # Errors
     /// No descriptor is left for the duplicate.
-    pub(crate) fn into_fd(self) -> io::Result<OwnedFd> {
+    pub(crate) fn into_fd(self) -> io::Result<(OwnedFd, bool)> {
         if !self.0.is_unique() {
-            return self.fd().try_clone_to_owned();
+            let duplicate = self.fd().try_clone_to_owned()?;
+            // Others may go at the same time: exactly one of us is the last.
+            let last = std::mem::ManuallyDrop::new(self).let_go();
+            return Ok((duplicate, last));
         }
         let this = std::mem::ManuallyDrop::new(self);
         // SAFETY: ours alone, and the slot forgets it.
@@ -107,7 +111,20 @@ impl Descriptor {
         let left = this.0.retire();
         this.0.free();
         drop(left);
-        Ok(fd)
+        Ok((fd, true))
+    }
+
+    /// The end of a handle. True: it was the last, and the descriptor is closed.
+    fn let_go(&self) -> bool {
+        let last = self.0.drop_ref();
+        if last {
+            let left = self.0.retire();
+            // SAFETY: the last handle; the slot has forgotten it.
+            drop(unsafe { OwnedFd::from_raw_fd(self.0.fd()) });
+            self.0.free();
+            drop(left);
+        }
+        last
     }
 
     /// Whether calls that would block fail instead.
@@ -460,12 +477,6 @@ impl Clone for Descriptor {
 
 impl Drop for Descriptor {
     fn drop(&mut self) {
-        if self.0.drop_ref() {
-            let left = self.0.retire();
-            // SAFETY: the last handle; the slot has forgotten it.
-            drop(unsafe { OwnedFd::from_raw_fd(self.0.fd()) });
-            self.0.free();
-            drop(left);
-        }
+        self.let_go();
     }
 }
