@@ -1,7 +1,7 @@
 //! futures-io's traits for sockets: what async libraries that are bound to no runtime ask for.
 //!
-//! Both directions of a socket may be used at once, by one task or by two; of several tasks in one direction, the one that
-//! asked last is woken.
+//! Both directions of a socket may be used at once, by one task or by two. Of several tasks that wait in one direction all are woken,
+//! and each tries again.
 
 use std::io::{self, IoSlice};
 use std::net::Shutdown;

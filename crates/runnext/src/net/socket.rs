@@ -337,7 +337,7 @@ macro_rules! stream {
             }
 
             /// As [`read`](std::io::Read::read), for futures: `Pending` if there is nothing, and then the waker is woken when there
-            /// may be something. Of several wakers for one direction the last counts.
+            /// may be something. Several tasks may wait; all of them are woken.
             ///
             /// # Errors
             /// As for reading. Time-outs do not apply, deadlines that have passed do.
@@ -369,7 +369,7 @@ macro_rules! stream {
             }
 
             /// As [`write`](std::io::Write::write), for futures: `Pending` if there is no room, and then the waker is woken when
-            /// there may be. Of several wakers for one direction the last counts.
+            /// there may be. Several tasks may wait; all of them are woken.
             ///
             /// # Errors
             /// As for writing. Time-outs do not apply, deadlines that have passed do.

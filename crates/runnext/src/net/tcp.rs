@@ -230,6 +230,7 @@ impl TcpListener {
     }
 
     /// As [`accept`](Self::accept), for futures: `Pending` if there is none, and then the waker is woken when there may be one.
+    /// Several tasks may wait; all of them are woken.
     ///
     /// # Errors
     /// The system's.

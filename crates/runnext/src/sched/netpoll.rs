@@ -29,6 +29,7 @@
 //! # Context
 //! Callers are in user context. Tests: `tests/net_tcp.rs`, `tests/net_deadline.rs`, `tests/net_wait.rs`.
 
+mod askers;
 mod harvest;
 mod hub;
 mod slot;
@@ -53,6 +54,7 @@ use super::wait::{Ticket, Waiter, Who};
 use crate::g::WaitReason;
 use crate::m;
 
+use askers::Taken;
 pub(super) use harvest::Harvest;
 pub(crate) use hub::Hub;
 pub(crate) use slot::Direction;
@@ -175,10 +177,10 @@ impl Descriptor {
 
     fn rouse(&self, direction: Direction) {
         let mut roused = WaitList::<Entry>::new();
-        let mut waker = None;
+        let mut futures = Taken::nobody();
         let call = Call::brief();
         self.0.with_waiters(direction, |waiters| {
-            waker = waiters.waker.take();
+            futures = waiters.askers.take_all();
             while let Some(node) = waiters.queue.pop_front() {
                 // SAFETY: linked until just now, so alive; if its ticket is ours it stays so until we wake it.
                 let node = unsafe { node.as_ref() };
@@ -199,9 +201,7 @@ impl Descriptor {
             entry.wake(&call);
         }
         drop(call);
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+        futures.wake();
     }
 
     /// Whether calls in that direction fail now, whatever there is to read.

@@ -36,7 +36,7 @@ use crate::g::G;
 use crate::p::P;
 use crate::sched::groups::ROOT_LANE;
 use crate::sched::wait::{Ticket, Who};
-use crate::sched::{Shared, shared_of, waker};
+use crate::sched::{Shared, shared_of};
 
 /// How often, in dispatches, a busy P looks.
 const LOOK_EVERY: u32 = 61;
@@ -103,15 +103,12 @@ impl Harvest {
                 (Who::Goroutine(g), None) => self.wake(g, shared),
             }
         }
-        let Some(waker) = &waiters.waker else { return };
-        match waker::goroutine_of(waker) {
-            // One of ours is rung right here, and stays for the next time.
-            Some(g) if g.signal().ring() => self.wake(g.ptr(), shared),
-            Some(_) => {}
-            None => {
-                waiters.due = true;
-                self.due.add(slot);
-            }
+        let (ours, others) = waiters.askers.ring();
+        if let Some(g) = ours {
+            self.wake(g, shared);
+        }
+        if others {
+            self.due.add(slot);
         }
     }
 

@@ -10,7 +10,7 @@
 //! # The word of a direction
 //! | part    | meaning                                                              | changed by                           |
 //! |---------|----------------------------------------------------------------------|--------------------------------------|
-//! | WAITING | somebody is in the list, or a waker stored                           | under the lock                       |
+//! | WAITING | somebody is in the list, or a future has asked                       | under the lock                       |
 //! | DRAINED | the last call got less than it asked for: the next would find nothing| the caller, CAS; an event clears it  |
 //! | ENDING  | end of stream, error or urgent data: getting less proves nothing     | an event sets it, for good           |
 //! | count   | events so far                                                        | an event                             |
@@ -33,12 +33,12 @@ use std::os::fd::RawFd;
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
-use std::task::Waker;
 
 use runnext_core::timers::NEVER;
 use runnext_core::waitlist::WaitList;
 use runnext_sys::ready::{Interest, Kick};
 
+use super::askers::{Askers, Taken};
 use super::hub::Hub;
 use crate::lock::Lock;
 use crate::sched::call::Call;
@@ -103,10 +103,7 @@ impl Side {
 /// Who waits in a direction.
 pub(super) struct Waiters {
     pub(super) queue: WaitList<Entry>,
-    /// The future that asked last.
-    pub(super) waker: Option<Waker>,
-    /// An event has come for it.
-    pub(super) due: bool,
+    pub(super) askers: Askers,
 }
 
 /// A goroutine or thread that waits.
@@ -171,8 +168,7 @@ impl Slot {
         };
         let waiters = || Waiters {
             queue: WaitList::new(),
-            waker: None,
-            due: false,
+            askers: Askers::new(),
         };
         Slot {
             refs: AtomicU32::new(0),
@@ -301,7 +297,7 @@ impl Slot {
     }
 
     /// The last handle is gone: forgets everything, and takes the slot back. Returns what is to be dropped in user context.
-    pub(super) fn retire(&self) -> (Option<Arc<Hub>>, [Option<Waker>; 2]) {
+    pub(super) fn retire(&self) -> (Option<Arc<Hub>>, [Taken; 2]) {
         let call = Call::brief();
         // Events from here on are of another time.
         let next = (self.generation.load(Relaxed) + 1) % GENERATIONS;
@@ -318,10 +314,7 @@ impl Slot {
         let wakers = {
             let mut lists = self.lists.lock();
             debug_assert!(lists.iter().all(|side| side.queue.is_empty())); // I3
-            lists.each_mut().map(|side| {
-                side.due = false;
-                side.waker.take()
-            })
+            lists.each_mut().map(|side| side.askers.take_all())
         };
         for side in &self.sides {
             side.word.store(0, Relaxed);

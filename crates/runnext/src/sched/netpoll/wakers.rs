@@ -1,7 +1,7 @@
 //! Wakers: events for futures.
 //!
 //! # Why this shape
-//! Waking a future is user code, which RT may not call (R1). So a slot whose waker is due goes into a chain, through links in the
+//! Waking a future is user code, which RT may not call (R1). So a slot with wakers that are due goes into a chain, through links in the
 //! slots, and one goroutine is made for the chain, which wakes all of it. On a thread that belongs to no runtime
 //! there is nobody to make one for: the reactor, a thread that waits in a poller of its own, wakes them itself.
 //!
@@ -13,7 +13,7 @@
 //! `Due::add` and `Due::into_goroutine` are in RT; the rest is user context.
 
 use std::io;
-use std::panic::{self, AssertUnwindSafe, Location};
+use std::panic::Location;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::Ordering::*;
 use std::sync::{Arc, OnceLock};
@@ -22,6 +22,7 @@ use std::thread;
 
 use runnext_sys::poll::Events;
 
+use super::askers::{Need, Spare, Taken};
 use super::harvest::Harvest;
 use super::hub::Hub;
 use super::slot::{DRAINED, Direction, Side, Slot, WAITING};
@@ -73,24 +74,15 @@ impl Due {
         while let Some(slot) = unsafe { at.as_ref() } {
             at = slot.next_due.get();
             slot.chained.store(false, Release);
-            for waker in take_due(slot).into_iter().flatten() {
-                // A panic in one must not keep the others asleep; the hook has reported it.
-                let _ = panic::catch_unwind(AssertUnwindSafe(|| waker.wake()));
-            }
+            take_due(slot).into_iter().for_each(Taken::wake);
         }
     }
 }
 
-fn take_due(slot: &Slot) -> [Option<Waker>; 2] {
+fn take_due(slot: &Slot) -> [Taken; 2] {
     let _call = Call::brief();
     let mut lists = slot.lists.lock();
-    lists.each_mut().map(|side| {
-        if std::mem::take(&mut side.due) {
-            side.waker.take()
-        } else {
-            None
-        }
-    })
+    lists.each_mut().map(|side| side.askers.take_due())
 }
 
 impl spawn::Body for Due {
@@ -135,9 +127,9 @@ fn react(hub: &Hub) {
 }
 
 impl Descriptor {
-    /// Does `op` for a future: `Pending` if it would block, and then the waker is woken when it is worth trying again. The
-    /// last waker given for a direction counts. `want` as for [`transfer`](Self::transfer). Time-outs do not apply to futures,
-    /// deadlines that have passed do.
+    /// Does `op` for a future: `Pending` if it would block, and then the waker is woken when it is worth trying again, and
+    /// so are those of others who wait in that direction. `want` as for [`transfer`](Self::transfer). Time-outs do not apply to
+    /// futures, deadlines that have passed do.
     pub(crate) fn poll_transfer(
         &self,
         cx: &mut Context<'_>,
@@ -186,53 +178,46 @@ impl Descriptor {
         done.map(|done| done.map(|_| value.unwrap_or_else(|| unreachable!("it was done"))))
     }
 
-    /// Stores the waker for a direction, unless something has happened since `seen`. True: it has, try again.
+    /// Has the waker woken by the next event in that direction, unless one has come since `seen`. True: it has, try again.
     fn poll_ready(&self, cx: &Context<'_>, direction: Direction, seen: u32) -> io::Result<bool> {
         let hub = match current_hub() {
             Some(hub) => hub,
             None => &reactor()?,
         };
         self.register(hub)?;
-        // Cloned and dropped in user context, whatever becomes of it; and only if it is another one than last time.
-        let mut waker = None;
-        loop {
+        // Wakers are cloned, woken and dropped in user context.
+        let mut spare = Spare::new();
+        let happened = loop {
             let call = Call::brief();
-            let stored = self.store_waker(cx.waker(), &mut waker, direction, seen);
+            let stored = self.store_waker(cx.waker(), &mut spare, direction, seen);
             drop(call);
             match stored {
-                Some(happened) => return Ok(happened),
-                None => waker = Some(cx.waker().clone()),
+                Ok(happened) => break happened,
+                Err(need) => spare.get(need, cx.waker()),
             }
-        }
+        };
+        spare.wake();
+        Ok(happened)
     }
 
-    /// The part of `poll_ready` in RT. None: the waker is not the one that is there, and `clone` is needed; what it holds
-    /// afterwards is to be dropped.
+    /// The part of `poll_ready` in RT.
     fn store_waker(
         &self,
         waker: &Waker,
-        clone: &mut Option<Waker>,
+        spare: &mut Spare,
         direction: Direction,
         seen: u32,
-    ) -> Option<bool> {
+    ) -> Result<bool, Need> {
         let mut lists = self.0.lists.lock();
-        let waiters = &mut lists[direction as usize];
-        let there = waiters.waker.as_ref().is_some_and(|w| w.will_wake(waker));
-        if !there && clone.is_none() {
-            return None;
-        }
         if !self.0.has_futures.swap(true, Relaxed) {
             // SAFETY: registered, and only the last handle, which is not ours to drop here, forgets that.
             unsafe { (*self.0.home.load(Relaxed)).begin_wait() };
         }
         let old = self.0.side(direction).word.fetch_or(WAITING, AcqRel);
-        let happened = Side::differs(seen, old);
-        if !happened {
-            if !there {
-                std::mem::swap(&mut waiters.waker, clone);
-            }
-            waiters.due = false;
+        if Side::differs(seen, old) {
+            return Ok(true); // WAITING may stay set for nobody, until the next event
         }
-        Some(happened)
+        let askers = &mut lists[direction as usize].askers;
+        askers.ask(waker, spare).map(|()| false)
     }
 }
