@@ -1,14 +1,18 @@
 //! `sleep` as a future.
+//!
+//! Its alarm is in the runtime whose goroutine polled it last, or with the reactor if that was a plain thread. One that moves between them takes it along:
+//! a runtime it has left may end, and its timers with it.
 
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use crate::instant::Instant;
-use crate::m;
-use crate::sched::timers::{Alarm, NEVER};
+use crate::m::{self, M};
+use crate::sched::netpoll::ReactorAlarm;
+use crate::sched::timers::{self, NEVER};
 
 /// Waits for `d` at least; the form of [`time::sleep`](crate::time::sleep) that is awaited. The time runs from this call on.
 ///
@@ -42,8 +46,19 @@ pub fn sleep_until(t: Instant) -> Sleep {
 
 /// What [`sleep`] and [`sleep_until`] return. It is done at its deadline, never before.
 ///
+/// It may be polled anywhere: in a goroutine, by [`block_on`](crate::block_on) on a plain thread, and by other executors.
+///
+/// # Example
+/// ```
+/// use std::time::Duration;
+///
+/// // No runtime.
+/// runnext::block_on(runnext::future::sleep(Duration::from_millis(1)));
+/// ```
+///
 /// # Panics
-/// When it has to wait and is polled outside a runtime: there is nobody to wake it.
+/// When it has to wait and is polled on a plain thread, and the thread that is to wake it cannot be started: the process is
+/// out of threads, descriptors or memory.
 #[must_use = "futures do nothing unless awaited"]
 pub struct Sleep {
     deadline: Instant,
@@ -69,6 +84,42 @@ impl Sleep {
     }
 }
 
+enum Alarm {
+    Timer(timers::Alarm),
+    Reactor(ReactorAlarm),
+}
+
+impl Alarm {
+    /// Rings `waker` at `when`, wherever the caller is.
+    fn new(m: Option<&M>, when: u64, waker: &Waker) -> Alarm {
+        match m {
+            Some(m) => Alarm::Timer(timers::Alarm::new(m, when, waker)),
+            None => match ReactorAlarm::new(when, waker) {
+                Ok(alarm) => Alarm::Reactor(alarm),
+                Err(e) => panic!(
+                    "runnext::future::sleep polled outside a runtime, and the thread that would wake it cannot be started: {e}"
+                ),
+            },
+        }
+    }
+
+    fn is_at(&self, m: Option<&M>) -> bool {
+        match (self, m) {
+            (Alarm::Timer(alarm), Some(m)) => alarm.is_of(m),
+            (Alarm::Reactor(_), None) => true,
+            _ => false,
+        }
+    }
+
+    /// Rings this one instead. False: it has rung already.
+    fn set_waker(&self, waker: &Waker) -> bool {
+        match self {
+            Alarm::Timer(alarm) => alarm.set_waker(waker),
+            Alarm::Reactor(alarm) => alarm.set_waker(waker),
+        }
+    }
+}
+
 impl Future for Sleep {
     type Output = ();
 
@@ -80,19 +131,14 @@ impl Future for Sleep {
         if self.deadline.as_ns() == NEVER {
             return Poll::Pending;
         }
+        let m = m::current();
         if let Some(alarm) = &self.alarm
+            && alarm.is_at(m)
             && alarm.set_waker(cx.waker())
         {
             return Poll::Pending;
         }
-        let Some(m) = m::current() else {
-            panic!(
-                "runnext::future::sleep polled outside a runtime, so there is nobody to wake it: poll it in a goroutine \
-                 (under #[runnext::main], #[runnext::test] or Runtime::run)"
-            )
-        };
-        let alarm = Alarm::new(m, self.deadline.as_ns(), cx.waker());
-        self.alarm = Some(alarm);
+        self.alarm = Some(Alarm::new(m, self.deadline.as_ns(), cx.waker()));
         Poll::Pending
     }
 }

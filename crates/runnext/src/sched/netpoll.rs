@@ -11,7 +11,7 @@
 //! again with another's if one of its goroutines has to; any event wakes all who wait. So sockets may be made outside,
 //! moved between runtimes and used after theirs has gone. A plain thread registers nothing: it waits in `ppoll(2)`, with an
 //! eventfd beside it by which deadlines reach it. Futures polled on plain threads have a poller of their own, with a thread
-//! (`wakers`). Rejected: one poller for the process (whose Ms would wait in it, and which runtime's breaker would end the
+//! (`reactor`). Rejected: one poller for the process (whose Ms would wait in it, and which runtime's breaker would end the
 //! wait?); a registration when the socket is made (short connections never need it).
 //!
 //! # Deadlines
@@ -32,6 +32,7 @@
 mod askers;
 mod harvest;
 mod hub;
+mod reactor;
 mod slot;
 mod wakers;
 
@@ -57,6 +58,7 @@ use crate::m;
 use askers::Taken;
 pub(super) use harvest::Harvest;
 pub(crate) use hub::Hub;
+pub(crate) use reactor::Alarm as ReactorAlarm;
 pub(crate) use slot::Direction;
 use slot::{DRAINED, Entry, Side, Slot, WAITING};
 

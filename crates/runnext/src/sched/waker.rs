@@ -165,6 +165,12 @@ impl Slot {
         self.put(None);
     }
 
+    /// Takes the waker out. In user context.
+    pub(super) fn take(&self) -> Option<Waker> {
+        let _call = Call::brief();
+        self.0.lock().take()
+    }
+
     /// Whether it is set to wake the same. In user context.
     fn holds(&self, waker: &Waker) -> bool {
         let _call = Call::brief(); // the lock is held in RT only

@@ -3,7 +3,7 @@
 //! # Why this shape
 //! Waking a future is user code, which RT may not call (R1). So a slot with wakers that are due goes into a chain, through links in the
 //! slots, and one goroutine is made for the chain, which wakes all of it. On a thread that belongs to no runtime
-//! there is nobody to make one for: the reactor, a thread that waits in a poller of its own, wakes them itself.
+//! there is nobody to make one for: the reactor (`reactor`) wakes them itself.
 //!
 //! # Invariants
 //! I1  A slot is in one chain at most: who sets `chained` links it, and who walks the chain clears it before it takes the wakers. So
@@ -16,15 +16,10 @@ use std::io;
 use std::panic::Location;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::Ordering::*;
-use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
-use std::thread;
-
-use runnext_sys::poll::Events;
 
 use super::askers::{Need, Spare, Taken};
-use super::harvest::Harvest;
-use super::hub::Hub;
+use super::reactor::reactor;
 use super::slot::{DRAINED, Direction, Side, Slot, WAITING};
 use super::{Descriptor, current_hub, timed_out};
 use crate::fatal::fatal;
@@ -97,32 +92,6 @@ impl spawn::Body for Due {
         // No stack for it: on the worker's, then. Wakers do not block.
         self.wake();
         After::NOTHING
-    }
-}
-
-/// The hub of the futures that no runtime runs, and its thread, which stays.
-pub(super) fn reactor() -> io::Result<Arc<Hub>> {
-    static REACTOR: OnceLock<Arc<Hub>> = OnceLock::new();
-    static STARTING: std::sync::Mutex<()> = std::sync::Mutex::new(());
-    let _one = STARTING.lock().unwrap_or_else(|e| e.into_inner());
-    if let Some(hub) = REACTOR.get() {
-        return Ok(Arc::clone(hub));
-    }
-    let hub = Arc::new(Hub::new()?);
-    let own = Arc::clone(&hub);
-    thread::Builder::new()
-        .name("runnext-reactor".into())
-        .spawn(move || react(&own))?;
-    Ok(Arc::clone(REACTOR.get_or_init(|| hub)))
-}
-
-fn react(hub: &Hub) {
-    let mut events = Events::new();
-    loop {
-        hub.poll(&mut events, None);
-        let mut found = Harvest::new();
-        found.gather(&events, None);
-        found.wake_futures();
     }
 }
 

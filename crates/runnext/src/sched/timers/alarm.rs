@@ -6,7 +6,7 @@
 //! # Context
 //! `fire` is in RT. The rest is in user context, by the one owner of the alarm.
 
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::sync::Weak;
 use std::task::Waker;
 
@@ -58,6 +58,11 @@ impl Alarm {
             heap: p.id,
             turn,
         }
+    }
+
+    /// Whether it is in a heap of that M's runtime.
+    pub(crate) fn is_of(&self, m: &M) -> bool {
+        ptr::eq(self.shared.as_ptr(), m.shared())
     }
 
     /// Rings this one instead. False: it has rung already.
