@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use common::{child, holdings, holdings_after, runtime, until};
 use runnext::net::{TcpListener, TcpStream, UdpSocket, UnixListener, UnixStream};
+use runnext::time::Instant;
 use runnext::{go, yield_now};
 
 fn pair() -> (TcpStream, TcpStream) {
@@ -231,6 +232,77 @@ fn accept_out_of_descriptors() {
             listener.accept().unwrap();
             drop(clients);
         });
+    })
+    .passed();
+}
+
+/// What `accept` says once it is refused for want of descriptors. Threads that end give some back: then it may take another try.
+fn refused(listener: &TcpListener) -> ErrorKind {
+    let mut all = Vec::new();
+    loop {
+        all.extend(use_up());
+        if let Err(error) = listener.accept() {
+            return error.kind();
+        }
+    }
+}
+
+/// The pauses that `accept` makes when it is out of descriptors took no notice of time-outs and deadlines. They make up about a
+/// second, and the last alone half of that.
+#[test]
+fn accept_out_of_descriptors_ends_in_time() {
+    child(&[], || {
+        allow_descriptors(100);
+        let ms = Duration::from_millis;
+        let begun = || {
+            let listener = Arc::new(TcpListener::bind("127.0.0.1:0").unwrap());
+            let addr = listener.local_addr().unwrap();
+            let clients: Vec<_> = (0..8).map(|_| TcpStream::connect(addr).unwrap()).collect();
+            (listener, clients)
+        };
+        let by_timeout = || {
+            let (listener, _clients) = begun();
+            listener.set_read_timeout(Some(ms(50))).unwrap();
+            assert_eq!(refused(&listener), ErrorKind::TimedOut);
+            assert_eq!(refused(&listener), ErrorKind::TimedOut);
+        };
+        by_timeout();
+        let rt = runtime(1);
+        rt.run(by_timeout);
+        rt.run(|| {
+            let (listener, _clients) = begun();
+            let (tell, told) = runnext::chan::unbounded();
+            let start = Instant::now();
+            listener.set_read_deadline(Some(start + ms(600))).unwrap();
+            let (accepting, late) = (Arc::clone(&listener), tell.clone());
+            go(move || late.send(("deadline", refused(&accepting))));
+            go(move || {
+                runnext::time::sleep_until(start + ms(700));
+                tell.send(("sleep", ErrorKind::Other))
+            });
+            assert_eq!(told.recv().unwrap(), ("deadline", ErrorKind::TimedOut));
+        });
+        rt.run(|| {
+            let (listener, _clients) = begun();
+            let (tell, told) = runnext::chan::unbounded();
+            let accepting = Arc::clone(&listener);
+            let late = tell.clone();
+            go(move || late.send(("deadline", refused(&accepting))));
+            runnext::time::sleep(ms(600));
+            listener.set_read_deadline(Some(Instant::now())).unwrap();
+            go(move || {
+                runnext::time::sleep(ms(100));
+                tell.send(("sleep", ErrorKind::Other))
+            });
+            assert_eq!(told.recv().unwrap(), ("deadline", ErrorKind::TimedOut));
+        });
+        // On a plain thread, which has not got an eventfd to be reached by.
+        let (listener, _clients) = begun();
+        let accepting = Arc::clone(&listener);
+        let thread = std::thread::spawn(move || refused(&accepting));
+        std::thread::sleep(ms(100));
+        listener.set_read_deadline(Some(Instant::now())).unwrap();
+        assert_eq!(thread.join().unwrap(), ErrorKind::TimedOut);
     })
     .passed();
 }

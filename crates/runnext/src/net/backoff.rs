@@ -1,13 +1,13 @@
 //! What `accept` does when the process has no descriptor or memory left.
 //!
 //! The connection stays in the listener's queue, so trying again at once would spin, and giving up would end servers over
-//! a shortage that passes. So it waits, longer each time, and only then says what is wrong.
+//! a shortage that passes. So it waits, longer each time, and only then says what is wrong. Deadlines and time-outs of the
+//! listener end these waits as any other.
 
 use std::io;
 use std::time::Duration;
 
-use super::socket::Descriptor;
-use crate::time::sleep;
+use super::socket::{Descriptor, Direction};
 
 const FIRST: Duration = Duration::from_millis(1);
 /// Together with those before it about a second.
@@ -19,21 +19,42 @@ const ENFILE: i32 = 23;
 const EMFILE: i32 = 24;
 const ENOBUFS: i32 = 105;
 
-pub(super) struct Backoff(Duration);
+pub(super) struct Backoff {
+    next: Duration,
+    /// When the whole call has to end, once it has waited.
+    limit: Option<u64>,
+}
 
 impl Backoff {
     pub(super) fn new() -> Backoff {
-        Backoff(FIRST)
+        Backoff {
+            next: FIRST,
+            limit: None,
+        }
+    }
+
+    /// Accepts by `op`, which does not wait, with pauses while there is a shortage.
+    pub(super) fn accept<T>(
+        mut self,
+        listener: &Descriptor,
+        mut op: impl FnMut() -> io::Result<T>,
+    ) -> io::Result<T> {
+        loop {
+            match listener.io_within(Direction::Read, &mut self.limit, &mut op) {
+                Err(e) => self.after(listener, e)?,
+                accepted => return accepted,
+            }
+        }
     }
 
     /// Pauses after an error that may pass; returns any other, and that one too once it has lasted.
-    pub(super) fn after(&mut self, listener: &Descriptor, e: io::Error) -> io::Result<()> {
+    fn after(&mut self, listener: &Descriptor, e: io::Error) -> io::Result<()> {
         let passes = matches!(e.raw_os_error(), Some(EMFILE | ENFILE | ENOMEM | ENOBUFS));
-        if !passes || self.0 > LAST || listener.is_nonblocking() {
+        if !passes || self.next > LAST || listener.is_nonblocking() {
             return Err(e);
         }
-        sleep(self.0);
-        self.0 *= 2;
+        listener.pause(Direction::Read, &mut self.limit, self.next)?;
+        self.next *= 2;
         Ok(())
     }
 }

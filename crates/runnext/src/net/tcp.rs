@@ -212,7 +212,7 @@ impl TcpListener {
     /// The next connection, and where it comes from.
     ///
     /// Out of descriptors or memory it tries again, with growing pauses, for about a second before it fails: a loop around it
-    /// neither spins nor dies of a shortage that passes.
+    /// neither spins nor dies of a shortage that passes. Deadlines and time-outs end the pauses too.
     ///
     /// # Blocks
     /// The goroutine, until there is one.
@@ -220,13 +220,8 @@ impl TcpListener {
     /// # Errors
     /// The system's.
     pub fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
-        let mut backoff = Backoff::new();
-        loop {
-            match self.0.io(Direction::Read, || sys::accept(self.0.fd())) {
-                Ok((fd, peer)) => return Ok((TcpStream(Descriptor::new(fd)), peer)),
-                Err(e) => backoff.after(&self.0, e)?,
-            }
-        }
+        let (fd, peer) = Backoff::new().accept(&self.0, || sys::accept(self.0.fd()))?;
+        Ok((TcpStream(Descriptor::new(fd)), peer))
     }
 
     /// As [`accept`](Self::accept), for futures: `Pending` if there is none, and then the waker is woken when there may be one.

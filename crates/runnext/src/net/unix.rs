@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::backoff::Backoff;
-use super::socket::{self, Descriptor, Direction, limits, socket, stream};
+use super::socket::{self, Descriptor, limits, socket, stream};
 use crate::sched::blocking::blocking;
 
 /// A connection between processes of one machine; [`std::os::unix::net::UnixStream`] for goroutines.
@@ -148,14 +148,9 @@ impl UnixListener {
     /// # Errors
     /// The system's.
     pub fn accept(&self) -> io::Result<(UnixStream, SocketAddr)> {
-        let mut backoff = Backoff::new();
         let std = self.std();
-        loop {
-            match self.0.io(Direction::Read, || std.accept()) {
-                Ok((stream, peer)) => return Ok((UnixStream(socket::adopt(stream.into())?), peer)),
-                Err(e) => backoff.after(&self.0, e)?,
-            }
-        }
+        let (stream, peer) = Backoff::new().accept(&self.0, || std.accept())?;
+        Ok((UnixStream(socket::adopt(stream.into())?), peer))
     }
 
     /// An iterator over connections, which never ends.

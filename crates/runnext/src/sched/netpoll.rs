@@ -16,7 +16,8 @@
 //!
 //! # Deadlines
 //! Each wait brings its own, to its P's timers. A descriptor has no timer: who sets a deadline stores it and wakes all who wait in
-//! that direction, and they look again. They read the deadline under the lock that they are woken under, so none is missed.
+//! that direction, and they look again. They read the deadline under the lock that they are woken under, so none is missed. Who
+//! pauses between two attempts of a call (`Descriptor::pause`) waits in the same list for the same reason.
 //!
 //! # Protocol
 //! caller: 1 deadline passed: fail  2 read the word  3 call, unless drained  4 would block: register  5 lock; deadline changed or
@@ -226,7 +227,18 @@ impl Descriptor {
         direction: Direction,
         op: impl FnMut() -> io::Result<T>,
     ) -> io::Result<T> {
-        self.io_every(direction, NEVER, op)
+        self.io_every(direction, NEVER, &mut None, op)
+    }
+
+    /// As [`io`](Self::io), for one of several attempts that make up a call: `limit` is when all of them have to end, set by
+    /// the first that waits.
+    pub(crate) fn io_within<T>(
+        &self,
+        direction: Direction,
+        limit: &mut Option<u64>,
+        op: impl FnMut() -> io::Result<T>,
+    ) -> io::Result<T> {
+        self.io_every(direction, NEVER, limit, op)
     }
 
     /// As [`io`](Self::io), for calls that may become possible without an event: they are tried again now and then.
@@ -235,7 +247,7 @@ impl Descriptor {
         direction: Direction,
         op: impl FnMut() -> io::Result<T>,
     ) -> io::Result<T> {
-        self.io_every(direction, PACE_NS, op)
+        self.io_every(direction, PACE_NS, &mut None, op)
     }
 
     #[inline]
@@ -243,9 +255,9 @@ impl Descriptor {
         &self,
         direction: Direction,
         pace: u64,
+        limit: &mut Option<u64>,
         mut op: impl FnMut() -> io::Result<T>,
     ) -> io::Result<T> {
-        let mut limit = None;
         loop {
             if self.is_past(direction) {
                 return Err(timed_out());
@@ -255,7 +267,7 @@ impl Descriptor {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock && !self.is_nonblocking() => {}
                 done => return done,
             }
-            self.wait(direction, seen, &mut limit, pace)?;
+            self.wait(direction, seen, limit, pace)?;
         }
     }
 
@@ -303,12 +315,8 @@ impl Descriptor {
         pace: u64,
     ) -> io::Result<()> {
         let side = self.0.side(direction);
-        let limit = *limit.get_or_insert_with(|| match side.timeout.load(Relaxed) {
-            NEVER => NEVER,
-            ns => clock::now_ns().saturating_add(ns),
-        });
         let fixed = side.deadline.load(SeqCst);
-        let mut until = limit.min(fixed);
+        let mut until = side.limit(limit).min(fixed);
         if until != NEVER && until <= clock::now_ns() {
             return Err(timed_out());
         }
@@ -321,7 +329,7 @@ impl Descriptor {
         let in_time = match current_hub() {
             Some(hub) => {
                 self.register(hub)?;
-                self.wait_parked(hub, direction, seen, fixed, until)
+                self.wait_listed(Some(hub), direction, seen, fixed, until)
             }
             None => self.wait_in_poll(direction, seen, fixed, until)?,
         };
@@ -329,6 +337,33 @@ impl Descriptor {
             Ok(())
         } else {
             Err(timed_out())
+        }
+    }
+
+    /// Waits for `d`, whatever happens to the descriptor. An error if the call has to end before: `limit` as for
+    /// [`io_within`](Self::io_within), and the deadline, also one that is set meanwhile.
+    #[cold]
+    pub(crate) fn pause(
+        &self,
+        direction: Direction,
+        limit: &mut Option<u64>,
+        d: Duration,
+    ) -> io::Result<()> {
+        let side = self.0.side(direction);
+        let limit = side.limit(limit);
+        let end = deadline(clock::now_ns(), d);
+        loop {
+            let seen = side.word.load(Acquire);
+            let fixed = side.deadline.load(SeqCst);
+            let now = clock::now_ns();
+            if limit.min(fixed) <= now {
+                return Err(timed_out());
+            }
+            if end <= now {
+                return Ok(());
+            }
+            // On a plain thread too, which needs no `ppoll` for this: the descriptor may be ready all the time.
+            self.wait_listed(None, direction, seen, fixed, end.min(limit).min(fixed));
         }
     }
 
@@ -392,10 +427,11 @@ impl Descriptor {
         unsafe { lists[direction as usize].queue.remove(node) };
     }
 
-    /// The wait of a goroutine. False: the deadline has come.
-    fn wait_parked(
+    /// The wait of a goroutine, for events of `hub`; without one also that of a plain thread, which no event ends then. False: the
+    /// deadline has come.
+    fn wait_listed(
         &self,
-        hub: &Hub,
+        hub: Option<&Arc<Hub>>,
         direction: Direction,
         seen: u32,
         fixed: u64,
@@ -413,7 +449,9 @@ impl Descriptor {
         if !unsafe { self.enlist(direction, seen, fixed, &node) } {
             return true;
         }
-        hub.begin_wait();
+        if let Some(hub) = hub {
+            hub.begin_wait();
+        }
         let woken = match ticket {
             None => {
                 call.park(WaitReason::Io);
@@ -421,7 +459,9 @@ impl Descriptor {
             }
             Some(ticket) => park_until(&mut call, ticket, until, WaitReason::Io),
         };
-        hub.end_wait();
+        if let Some(hub) = hub {
+            hub.end_wait();
+        }
         if !woken {
             self.delist(direction, &node);
         }
@@ -445,7 +485,7 @@ impl Descriptor {
             ticket: Some(ticket),
             kick: kick.as_ref().map(Kick::id),
         });
-        // SAFETY: as in `wait_parked`.
+        // SAFETY: as in `wait_listed`.
         if !unsafe { self.enlist(direction, seen, fixed, &node) } {
             return Ok(true);
         }

@@ -36,6 +36,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, 
 
 use runnext_core::timers::NEVER;
 use runnext_core::waitlist::WaitList;
+use runnext_sys::clock;
 use runnext_sys::ready::{Interest, Kick};
 
 use super::askers::{Askers, Taken};
@@ -83,6 +84,14 @@ pub(super) struct Side {
 }
 
 impl Side {
+    /// When a call has to end that has its time from now on, unless it is known.
+    pub(super) fn limit(&self, known: &mut Option<u64>) -> u64 {
+        *known.get_or_insert_with(|| match self.timeout.load(Relaxed) {
+            NEVER => NEVER,
+            ns => clock::now_ns().saturating_add(ns),
+        })
+    }
+
     /// Whether something happened between the two looks at the word.
     pub(super) fn differs(seen: u32, now: u32) -> bool {
         (seen ^ now) >= EVENT
