@@ -210,3 +210,29 @@ fn wakers_do_not_pile_up_on_a_quiet_socket() {
         1
     );
 }
+
+/// A deadline that is set while a future is between its look at the deadline and its sleep.
+#[runnext::test(procs = 2)]
+fn a_deadline_set_meanwhile_is_not_missed() {
+    let (here, _there) = UnixStream::pair().unwrap();
+    let here = Arc::new(here);
+    for round in 0..20_000 {
+        let begun = Arc::new(AtomicUsize::new(0));
+        let (reading, begins) = (Arc::clone(&here), Arc::clone(&begun));
+        let task = spawn(async move {
+            begins.store(1, SeqCst);
+            poll_fn(|cx| reading.poll_read(cx, &mut [0])).await
+        });
+        while begun.load(SeqCst) == 0 {
+            std::hint::spin_loop();
+        }
+        for _ in 0..round % 100 {
+            std::hint::spin_loop();
+        }
+        here.set_read_deadline(Some(runnext::time::Instant::now()))
+            .unwrap();
+        let late = task.join().unwrap().unwrap_err();
+        assert_eq!(late.kind(), std::io::ErrorKind::TimedOut);
+        here.set_read_deadline(None).unwrap();
+    }
+}

@@ -210,8 +210,7 @@ impl Descriptor {
     /// Whether calls in that direction fail now, whatever there is to read.
     #[inline]
     fn is_past(&self, direction: Direction) -> bool {
-        let when = self.0.side(direction).deadline.load(Relaxed);
-        when != NEVER && when <= clock::now_ns()
+        Side::is_past(self.0.side(direction).deadline.load(Relaxed))
     }
 
     /// Whether events reach this descriptor through the caller's runtime.

@@ -92,6 +92,12 @@ impl Side {
         })
     }
 
+    /// Whether calls with that deadline fail now.
+    #[inline]
+    pub(super) fn is_past(deadline: u64) -> bool {
+        deadline != NEVER && deadline <= clock::now_ns()
+    }
+
     /// Whether something happened between the two looks at the word.
     pub(super) fn differs(seen: u32, now: u32) -> bool {
         (seen ^ now) >= EVENT

@@ -108,7 +108,8 @@ impl Descriptor {
     ) -> Poll<io::Result<usize>> {
         let side = self.0.side(direction);
         loop {
-            if self.is_past(direction) {
+            let fixed = side.deadline.load(SeqCst);
+            if Side::is_past(fixed) {
                 return Poll::Ready(Err(timed_out()));
             }
             let seen = side.word.load(Acquire);
@@ -124,7 +125,7 @@ impl Descriptor {
                     Err(_) => {}
                 }
             }
-            match self.poll_ready(cx, direction, seen) {
+            match self.poll_ready(cx, direction, seen, fixed) {
                 Ok(true) => {}
                 Ok(false) => return Poll::Pending,
                 Err(e) => return Poll::Ready(Err(e)),
@@ -147,8 +148,15 @@ impl Descriptor {
         done.map(|done| done.map(|_| value.unwrap_or_else(|| unreachable!("it was done"))))
     }
 
-    /// Has the waker woken by the next event in that direction, unless one has come since `seen`. True: it has, try again.
-    fn poll_ready(&self, cx: &Context<'_>, direction: Direction, seen: u32) -> io::Result<bool> {
+    /// Has the waker woken by the next event in that direction, unless one has come since `seen`, or the deadline is no longer
+    /// `fixed`. True: try again.
+    fn poll_ready(
+        &self,
+        cx: &Context<'_>,
+        direction: Direction,
+        seen: u32,
+        fixed: u64,
+    ) -> io::Result<bool> {
         let hub = match current_hub() {
             Some(hub) => hub,
             None => &reactor()?,
@@ -158,7 +166,7 @@ impl Descriptor {
         let mut spare = Spare::new();
         let happened = loop {
             let call = Call::brief();
-            let stored = self.store_waker(cx.waker(), &mut spare, direction, seen);
+            let stored = self.store_waker(cx.waker(), &mut spare, direction, seen, fixed);
             drop(call);
             match stored {
                 Ok(happened) => break happened,
@@ -176,14 +184,16 @@ impl Descriptor {
         spare: &mut Spare,
         direction: Direction,
         seen: u32,
+        fixed: u64,
     ) -> Result<bool, Need> {
         let mut lists = self.0.lists.lock();
         if !self.0.has_futures.swap(true, Relaxed) {
             // SAFETY: registered, and only the last handle, which is not ours to drop here, forgets that.
             unsafe { (*self.0.home.load(Relaxed)).begin_wait() };
         }
-        let old = self.0.side(direction).word.fetch_or(WAITING, AcqRel);
-        if Side::differs(seen, old) {
+        let side = self.0.side(direction);
+        let old = side.word.fetch_or(WAITING, AcqRel);
+        if Side::differs(seen, old) || side.deadline.load(Relaxed) != fixed {
             return Ok(true); // WAITING may stay set for nobody, until the next event
         }
         let askers = &mut lists[direction as usize].askers;
