@@ -5,13 +5,13 @@ use std::io;
 use std::marker::PhantomData;
 use std::panic::Location;
 use std::panic::{RefUnwindSafe, UnwindSafe};
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::g::{Ext, G, WaitReason};
 use crate::group::TaskGroup;
-use crate::m;
+use crate::m::{self, M};
 use crate::sched::call::{self, Call};
 use crate::sched::groups::{self, Record};
 use crate::sched::spawn::{self, Options};
@@ -371,8 +371,13 @@ impl<T> JoinHandle<T> {
     /// # Blocks
     /// The goroutine (on a plain thread, the thread) until the other one ends.
     ///
+    /// For ever, if its runtime was shut down and has abandoned the goroutine.
+    ///
     /// # Errors
     /// The panic's payload, as with [`std::thread::JoinHandle::join`].
+    ///
+    /// # Panics
+    /// If it is the calling goroutine's own.
     ///
     /// # Example
     /// ```
@@ -428,9 +433,20 @@ pub(crate) fn wait_for(g: &G, reason: WaitReason) {
         return;
     }
     let mut call = Call::enter();
+    if call.m().and_then(M::g).is_some_and(|own| ptr::eq(own, g)) {
+        drop(call);
+        joins_itself();
+    }
     if g.register_joiner(call.waiter().into_raw()) {
         call.park(reason);
     }
+}
+
+#[cold]
+fn joins_itself() -> ! {
+    panic!(
+        "a goroutine that waits for its own end waits for ever: give the JoinHandle to another one, or drop it"
+    )
 }
 
 impl<T> fmt::Debug for JoinHandle<T> {

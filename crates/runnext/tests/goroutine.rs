@@ -410,3 +410,17 @@ fn nested_spawns_wake_sleeping_threads() {
         nest(4, Arc::default());
     }
 }
+
+#[runnext::test(procs = 2)]
+fn joining_itself_is_refused() {
+    let (tx, rx) = runnext::chan::bounded::<JoinHandle<()>>(1);
+    let (told, tells) = runnext::chan::bounded(1);
+    let own = go(move || {
+        let own = rx.recv().unwrap();
+        let refused = std::panic::catch_unwind(|| own.join());
+        told.send(message(&*refused.unwrap_err()).to_owned())
+            .unwrap();
+    });
+    tx.send(own).unwrap();
+    assert!(tells.recv().unwrap().contains("its own end"));
+}
