@@ -4,8 +4,11 @@
 //! weighed by how much CPU others used meanwhile; a noisy one is repeated once. The medians of the quiet runs are
 //! compared with each other and with the bars in `cases.rs`. See `bench/README.md`.
 
+#![deny(clippy::print_stdout)]
+
 mod cases;
 mod exec;
+mod out;
 mod output;
 mod programs;
 mod results;
@@ -17,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use cases::{Case, Run};
 use clap::Parser;
+use out::say;
 use output::Progress;
 use results::Outcomes;
 
@@ -115,9 +119,11 @@ fn list(cases: &[Case]) {
     );
     for row in rows {
         let bar = row.verdict.map_or(String::new(), |verdict| verdict.bar);
-        println!(
+        say!(
             "{:<17}{:<60}{:<20}{bar}",
-            row.case.id, row.case.title, row.metric.key
+            row.case.id,
+            row.case.title,
+            row.metric.key
         );
     }
 }

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::cases::Better;
 use crate::exec::QUIET;
+use crate::out::say;
 use crate::results::{Cell, Outcomes, Row};
 
 /// A bar on a terminal, plain lines elsewhere; on stderr either way.
@@ -115,7 +116,7 @@ fn ratio(value: Option<f64>, of: Option<f64>) -> String {
 pub fn print_rows(rows: &[Row]) {
     for of_case in rows.chunk_by(|a, b| a.case.id == b.case.id) {
         let case = &of_case[0].case;
-        println!("\n{}  [{}]", case.title, case.id);
+        say!("\n{}  [{}]", case.title, case.id);
         for (i, row) in of_case.iter().enumerate() {
             if i == 0 || row.verdict.is_some() {
                 print_row(row);
@@ -137,13 +138,16 @@ fn print_row(row: &Row) {
         "higher is better"
     };
     let title = format!("{} ({}, {best})", row.metric.key, row.metric.unit);
-    println!(
+    say!(
         "  {title:<42}{:>12}{:>24}{:>8}{:>8}",
-        "median", "min – max", "÷ go", "÷ best"
+        "median",
+        "min – max",
+        "÷ go",
+        "÷ best"
     );
     for (label, cell) in &row.cells {
         match cell {
-            Cell::None(why) => println!("    {label:<40}{:>12}  {why}", "–"),
+            Cell::None(why) => say!("    {label:<40}{:>12}  {why}", "–"),
             Cell::Value {
                 median,
                 min,
@@ -154,7 +158,7 @@ fn print_row(row: &Row) {
                 let go = ratio(Some(*median), row.median("go"));
                 let best = ratio(Some(*median), row.best.map(|(_, value)| value));
                 let noisy = if *quiet { "" } else { "  noisy" };
-                println!(
+                say!(
                     "    {label:<40}{:>12}{range:>24}{go:>8}{best:>8}{noisy}",
                     number(*median)
                 );
@@ -169,13 +173,13 @@ fn print_others(rows: &[&Row]) {
         .iter()
         .map(|row| format!("{:>16}", row.metric.key))
         .collect();
-    println!("  {:<24}{heads}", "medians");
+    say!("  {:<24}{heads}", "medians");
     for (label, _) in &first.cells {
         let cells: String = rows
             .iter()
             .map(|row| format!("{:>16}", row.median(label).map_or("–".to_owned(), number)))
             .collect();
-        println!("    {label:<22}{cells}");
+        say!("    {label:<22}{cells}");
     }
 }
 
@@ -189,7 +193,7 @@ pub fn print_noise(outcomes: &BTreeMap<&'static str, Outcomes>) {
         .collect();
     let noisy = runs.iter().filter(|others| **others > QUIET).count();
     let mean = runs.iter().sum::<f64>() / runs.len().max(1) as f64;
-    println!(
+    say!(
         "\nNoise: {noisy} of {} runs shared the machine; others used {mean:.2} cores on average",
         runs.len()
     );
@@ -204,17 +208,23 @@ pub fn print_bars(rows: &[Row]) {
     if barred.is_empty() {
         return;
     }
-    println!("\nBars (only ratios of one session are to be trusted)");
-    println!(
+    say!("\nBars (only ratios of one session are to be trusted)");
+    say!(
         "  {:<29}{:>10}{:>7}{:>7}  {:<27}{:<22}{:>9}  met",
-        "figure", "runnext", "÷ go", "÷ best", "best rival", "bar", "target"
+        "figure",
+        "runnext",
+        "÷ go",
+        "÷ best",
+        "best rival",
+        "bar",
+        "target"
     );
     for (row, verdict) in &barred {
         let own = row.median("runnext");
         let best = row.best.map_or(String::new(), |(label, value)| {
             format!("{label} {}", number(value))
         });
-        println!(
+        say!(
             "  {:<29}{:>10}{:>7}{:>7}  {:<27}{:<22}{:>9}  {}",
             format!("{} {}", row.case.id, row.metric.key),
             own.map_or("–".to_owned(), number),
@@ -240,7 +250,7 @@ pub fn print_bars(rows: &[Row]) {
         .iter()
         .filter(|(_, verdict)| verdict.met.is_some())
         .count();
-    println!(
+    say!(
         "  {met} of {known} measured bars met ({} in all)",
         barred.len()
     );

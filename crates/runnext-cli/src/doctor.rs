@@ -12,6 +12,7 @@ use runnext_sys::poll::{Events, Poller};
 use runnext_sys::{cpu, thread};
 use serde_json::json;
 
+use crate::out::say;
 use crate::{HELD, NOT_HELD};
 
 /// Goroutines a program may well want at once, and what limits are compared with.
@@ -94,7 +95,7 @@ pub fn run(options: &Options) -> u8 {
             .iter()
             .map(|f| json!({ "what": f.what, "level": level_name(f.level), "found": f.found, "cost": f.cost }))
             .collect();
-        println!("{:#}", json!({ "findings": list }));
+        say!("{:#}", json!({ "findings": list }));
     } else {
         print(&findings);
     }
@@ -118,14 +119,14 @@ fn level_name(level: Level) -> &'static str {
 
 fn print(findings: &[Finding]) {
     for finding in findings {
-        println!(
+        say!(
             "{:<11}{:<36}{}",
             level_name(finding.level),
             finding.what,
             finding.found
         );
         if !finding.cost.is_empty() {
-            println!("{:<11}{}", "", finding.cost);
+            say!("{:<11}{}", "", finding.cost);
         }
     }
     let lacking = findings
@@ -133,8 +134,8 @@ fn print(findings: &[Finding]) {
         .filter(|finding| finding.level != Level::Good)
         .count();
     match lacking {
-        0 => println!("\nNothing falls back here."),
-        n => println!(
+        0 => say!("\nNothing falls back here."),
+        n => say!(
             "\n{n} of {} could be better; programs run nevertheless.",
             findings.len()
         ),

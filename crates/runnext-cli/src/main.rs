@@ -5,19 +5,27 @@
 //! | `demo`   | a web server under mixed load, three times; without arguments this is what runs |
 //! | `bench`  | the scenarios of `bench/` beside other runtimes, with a report and plots        |
 //! | `doctor` | what the kernel and the limits offer, what falls back, what that costs          |
+//! | `out`    | what is printed, and what becomes of it if it cannot be                         |
+
+// They panic when nobody reads: see `out`.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod bench;
 mod demo;
 mod doctor;
+mod out;
 
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
+use out::remark;
 
 /// What went as promised.
 const HELD: u8 = 0;
-/// It ran, but a promise did not hold. Mistakes on the command line are 2, which clap uses.
+/// It ran, but a promise did not hold.
 const NOT_HELD: u8 = 1;
+/// A mistake on the command line; clap uses it too.
+const WRONG: u8 = 2;
 /// It could not run.
 const FAILED: u8 = 3;
 
@@ -57,7 +65,10 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(told) => return not_parsed(&told),
+    };
     let code = match cli.command.unwrap_or(Command::Demo(cli.demo)) {
         Command::Demo(options) => demo::run(&options),
         Command::Bench(options) => bench::run(&options),
@@ -65,16 +76,28 @@ fn main() -> ExitCode {
         Command::DemoServer(options) => demo::serve(&options),
         Command::Completions { shell } => {
             let mut command = Cli::command();
-            clap_complete::generate(shell, &mut command, "runnext", &mut std::io::stdout());
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut command, "runnext", &mut script);
+            out::all(&script);
             HELD
         }
     };
     ExitCode::from(code)
 }
 
+/// Prints what clap has to say: help or the version, which were asked for, or a mistake.
+fn not_parsed(told: &clap::Error) -> ExitCode {
+    let printed = told.print();
+    if told.use_stderr() {
+        return ExitCode::from(WRONG);
+    }
+    out::checked(printed);
+    ExitCode::from(HELD)
+}
+
 /// Says why it could not run.
 fn fail(why: impl std::fmt::Display) -> u8 {
-    eprintln!("runnext: {why}");
+    remark!("runnext: {why}");
     FAILED
 }
 

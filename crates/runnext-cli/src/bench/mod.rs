@@ -12,6 +12,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::out::say;
 use crate::{HELD, NOT_HELD, fail};
 use figures::Results;
 
@@ -78,9 +79,9 @@ fn attempt(options: &Options) -> Result<u8, String> {
         fs::read_to_string(&json).map_err(|e| format!("cannot read {}: {e}", json.display()))?;
     let results = Results::parse(&text).map_err(|e| format!("{}: {e}", json.display()))?;
     let written = write(&results, &out)?;
-    println!("\nReport: {}", written.display());
+    say!("\nReport: {}", written.display());
     for sentence in &results.missing {
-        println!("Missing: {sentence}");
+        say!("Missing: {sentence}");
     }
     let all_met = results
         .figures

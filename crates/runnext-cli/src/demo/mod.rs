@@ -33,6 +33,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::out::{remark, say};
 use crate::{HELD, NOT_HELD, doctor, fail};
 use load::{Live, Load, Measured};
 use machine::Others;
@@ -151,9 +152,7 @@ pub fn run(options: &Options) -> u8 {
     let noisy = scenes.iter().any(|scene| scene.others > QUIET);
     let mut discarded = Vec::new();
     if !claims(&scenes).iter().all(Claim::held) && noisy {
-        eprintln!(
-            "A claim did not hold, but other programs used the machine meanwhile: once more."
-        );
+        remark!("A claim did not hold, but other programs used the machine meanwhile: once more.");
         discarded = claims(&scenes);
         scenes = match play(&stage) {
             Ok(scenes) => scenes,
@@ -164,7 +163,7 @@ pub fn run(options: &Options) -> u8 {
     if text {
         report::print(&stage, &scenes, &claims, &discarded);
     } else {
-        println!("{:#}", report::json(&stage, &scenes, &claims, &discarded));
+        say!("{:#}", report::json(&stage, &scenes, &claims, &discarded));
     }
     if claims.iter().all(Claim::held) {
         HELD
@@ -176,21 +175,22 @@ pub fn run(options: &Options) -> u8 {
 /// What will blur the figures, and what to do about it.
 fn warnings(stage: &Stage) {
     if stage.cores < 2 {
-        eprintln!(
+        remark!(
             "note: one core for the server and the load generator together: latencies include waiting for each other. Two or more show more."
         );
     }
     if stage.procs > stage.cores {
-        eprintln!(
+        remark!(
             "note: {} processors on {} cores: the kernel takes turns between them, and preempts nothing for us. Leave --procs out.",
-            stage.procs, stage.cores
+            stage.procs,
+            stage.cores
         );
     }
     for finding in doctor::findings()
         .iter()
         .filter(|finding| finding.slows_wakeups())
     {
-        eprintln!("note: {finding}");
+        remark!("note: {finding}");
     }
 }
 
@@ -270,7 +270,7 @@ impl Progress {
     fn new(number: usize, act: Act, load: &Load) -> Progress {
         let title = format!("Act {number} of {}: {}", ACTS.len(), act.title);
         if !std::io::stderr().is_terminal() {
-            eprintln!("{title} ({} s)", load.end().as_secs());
+            remark!("{title} ({} s)", load.end().as_secs());
             return Progress { bar: None };
         }
         let style = ProgressStyle::with_template("{prefix:44} {bar:24} {msg}")

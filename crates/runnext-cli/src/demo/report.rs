@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::load::RATE;
 use super::work::{HEAVY_US, LIGHT_US};
 use super::{Claim, QUIET, Scene, Stage};
+use crate::out::say;
 
 /// Width of the longest bar of a distribution.
 const BAR: usize = 40;
@@ -17,14 +18,14 @@ const EDGES: [f64; 11] = [
 
 /// Says what is about to happen.
 pub fn opening(stage: &Stage) {
-    println!(
+    say!(
         "A web server on runnext, {} processors, under mixed load:",
         stage.procs
     );
-    println!(
+    say!(
         "  light  {RATE:.0} requests/s that need {LIGHT_US} µs of CPU each; they come when they come, and their latency counts from then"
     );
-    println!(
+    say!(
         "  heavy  {} clients, one request after the other, that need {} ms of CPU each\n",
         stage.load.heavy_clients,
         HEAVY_US / 1000
@@ -34,15 +35,15 @@ pub fn opening(stage: &Stage) {
 /// Prints the table, the distributions and the claims.
 pub fn print(stage: &Stage, scenes: &[Scene], claims: &[Claim], discarded: &[Claim]) {
     table(scenes);
-    println!("\nLight requests by latency");
+    say!("\nLight requests by latency");
     for (i, scene) in scenes.iter().enumerate() {
-        println!("\n  act {}: {}", i + 1, scene.act.title);
+        say!("\n  act {}: {}", i + 1, scene.act.title);
         histogram(scene);
     }
-    println!("\nClaims");
+    say!("\nClaims");
     for claim in claims {
         let verdict = if claim.held() { "held" } else { "NOT HELD" };
-        println!(
+        say!(
             "  {:<38}{:>8} ×   at least {:>4} ×   {verdict}",
             claim.text,
             figure(claim.value),
@@ -50,7 +51,7 @@ pub fn print(stage: &Stage, scenes: &[Scene], claims: &[Claim], discarded: &[Cla
         );
     }
     for claim in discarded {
-        println!(
+        say!(
             "  the first time, on a busy machine: {} {} ×",
             claim.text,
             figure(claim.value)
@@ -60,17 +61,26 @@ pub fn print(stage: &Stage, scenes: &[Scene], claims: &[Claim], discarded: &[Cla
 }
 
 fn table(scenes: &[Scene]) {
-    println!(
+    say!(
         "{:<38}{:^42}{:>10}{:>8}",
-        "", "light requests, ms", "heavy", "CPU"
+        "",
+        "light requests, ms",
+        "heavy",
+        "CPU"
     );
-    println!(
+    say!(
         "{:<38}{:>9}{:>10}{:>10}{:>10}{:>13}{:>8}",
-        "act", "p50", "p99", "p99.9", "max", "per second", "busy"
+        "act",
+        "p50",
+        "p99",
+        "p99.9",
+        "max",
+        "per second",
+        "busy"
     );
     for (i, scene) in scenes.iter().enumerate() {
         let m = &scene.measured;
-        println!(
+        say!(
             "{:<38}{:>9}{:>10}{:>10}{:>10}{:>13}{:>7.0}%",
             format!("{}  {}", i + 1, scene.act.title),
             figure(m.quantile(0.5)),
@@ -91,7 +101,7 @@ fn histogram(scene: &Scene) {
     let used = |i: &usize| counts[*i] > 0;
     let (Some(first), Some(last)) = ((0..counts.len()).find(used), (0..counts.len()).rfind(used))
     else {
-        return println!("    none");
+        return say!("    none");
     };
     let (full, some) = if std::io::stdout().is_terminal() {
         ("█", "▏")
@@ -106,7 +116,7 @@ fn histogram(scene: &Scene) {
             0 if count > 0 => some.to_owned(),
             n => full.repeat(n),
         };
-        println!(
+        say!(
             "    {edge} ms {bar:<BAR$} {:>6.2}%",
             count as f64 * 100.0 / total as f64
         );
@@ -131,25 +141,25 @@ fn remarks(stage: &Stage, scenes: &[Scene], claims: &[Claim]) {
         .iter()
         .map(|scene| scene.measured.late.value_at_quantile(0.99) as f64 / 1e3)
         .fold(0.0, f64::max);
-    println!(
+    say!(
         "\nThe load generator itself was up to {} ms late (p99 of the worst act).",
         figure(late)
     );
     let unanswered: u64 = scenes.iter().map(|scene| scene.measured.unanswered).sum();
     if unanswered > 0 {
-        println!(
+        say!(
             "{unanswered} light requests had no answer when the acts ended; they count with what they had waited."
         );
     }
     let others = scenes.iter().map(|scene| scene.others).fold(0.0, f64::max);
     if others > QUIET {
-        println!(
+        say!(
             "Other programs used up to {others:.1} of {} cores meanwhile: the figures are blurred.",
             stage.cores
         );
     }
     if !claims.iter().all(Claim::held) {
-        println!(
+        say!(
             "A claim did not hold. On a busy machine try again when it is quiet; `runnext doctor` says what this one lacks. \
              If both are fine, this is a bug: please report it with the output of `runnext demo --json`."
         );

@@ -20,6 +20,7 @@ use runnext::{Priority, Runtime, TaskGroup, go};
 
 use super::machine;
 use super::work::{HEAVY_US, LIGHT_US, burn};
+use crate::out::say;
 use crate::{FAILED, HELD};
 
 #[derive(clap::Args, Clone)]
@@ -59,7 +60,7 @@ pub fn serve(options: &ServerOptions) -> u8 {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, options.port))
             .map_err(|error| busy_port(options.port, &error))?;
         let addr = listener.local_addr().map_err(|error| error.to_string())?;
-        println!("{addr}");
+        say!("{addr}");
         start(listener, options);
         Ok::<(), String>(())
     });
@@ -73,7 +74,7 @@ pub fn serve(options: &ServerOptions) -> u8 {
 }
 
 fn refuse(why: String) -> u8 {
-    println!("error: {why}");
+    say!("error: {why}");
     FAILED
 }
 
