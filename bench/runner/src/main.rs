@@ -13,7 +13,7 @@ mod output;
 mod programs;
 mod results;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -33,15 +33,15 @@ struct Options {
     /// Only cases of these parts of the project
     #[arg(long, value_delimiter = ',')]
     part: Vec<u32>,
-    /// Only these rivals: go, tokio, smol, may, threads
-    #[arg(long, value_delimiter = ',', default_values_t = ["go", "tokio", "smol", "may", "threads"].map(String::from))]
+    /// Only these rivals
+    #[arg(long, value_delimiter = ',', value_parser = programs::RIVALS, default_values = programs::RIVALS)]
     rivals: Vec<String>,
     /// Leave runnext out
     #[arg(long)]
     rivals_only: bool,
     /// Repetitions of every case (default: 5, or 3 where a run is long)
-    #[arg(long)]
-    reps: Option<usize>,
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+    reps: Option<u16>,
     /// Short runs, one repetition, no waiting for a quiet machine
     #[arg(long)]
     quick: bool,
@@ -58,14 +58,16 @@ struct Options {
 
 fn main() -> ExitCode {
     let options = Options::parse();
-    let cases = select(&options);
+    let cases = match select(&options) {
+        Ok(cases) => cases,
+        Err(why) => {
+            eprintln!("error: {why}");
+            return ExitCode::from(2);
+        }
+    };
     if options.list {
         list(&cases);
         return ExitCode::SUCCESS;
-    }
-    if cases.is_empty() {
-        eprintln!("no case matches; --list shows them");
-        return ExitCode::from(2);
     }
     let mut wanted = options.rivals.clone();
     if !options.rivals_only {
@@ -97,16 +99,43 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn select(options: &Options) -> Vec<Case> {
-    let named = |case: &Case| {
-        let starts = |name: &String| case.id.starts_with(name.as_str()) || case.scenario == name;
-        options.scenario.is_empty() || options.scenario.iter().any(starts)
+/// The cases that are meant, at least one; or what is wrong with what was asked for.
+fn select(options: &Options) -> Result<Vec<Case>, String> {
+    let all = cases::all();
+    let is_named = |case: &Case, name: &str| case.id.starts_with(name) || case.scenario == name;
+    for name in &options.scenario {
+        if name.is_empty() || !all.iter().any(|case| is_named(case, name)) {
+            return Err(format!(
+                "no case is named {name:?}, begins so or has this scenario; there are: {}",
+                words(all.iter().map(|case| case.id))
+            ));
+        }
+    }
+    for part in &options.part {
+        if !all.iter().any(|case| case.part == *part) {
+            return Err(format!(
+                "no case is of part {part}; there are: {}",
+                words(all.iter().map(|case| case.part))
+            ));
+        }
+    }
+    let meant = |case: &Case| {
+        let named = options.scenario.iter().any(|name| is_named(case, name));
+        (options.scenario.is_empty() || named)
+            && (options.part.is_empty() || options.part.contains(&case.part))
     };
-    let of_part = |case: &Case| options.part.is_empty() || options.part.contains(&case.part);
-    cases::all()
-        .into_iter()
-        .filter(|case| named(case) && of_part(case))
-        .collect()
+    let cases: Vec<Case> = all.into_iter().filter(meant).collect();
+    if cases.is_empty() {
+        return Err("no case is both in --scenario and in --part; --list shows them".to_owned());
+    }
+    Ok(cases)
+}
+
+/// Each once, in order, for a message.
+fn words(all: impl Iterator<Item = impl Ord + ToString>) -> String {
+    let each: BTreeSet<_> = all.collect();
+    let each: Vec<_> = each.iter().map(ToString::to_string).collect();
+    each.join(", ")
 }
 
 fn list(cases: &[Case]) {
@@ -146,9 +175,8 @@ fn measure(
     step_ns: f64,
 ) -> BTreeMap<&'static str, Outcomes> {
     let reps = |case: &Case| {
-        options
-            .reps
-            .unwrap_or(if options.quick { 1 } else { case.reps })
+        let usual = if options.quick { 1 } else { case.reps };
+        options.reps.map_or(usual, usize::from)
     };
     let runs = |case: &Case| -> Vec<Run> {
         case.runs

@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+/// Whom runnext is compared with.
+pub const RIVALS: [&str; 5] = ["go", "tokio", "smol", "may", "threads"];
+
 /// The directory of the bench workspace.
 pub fn bench_dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))

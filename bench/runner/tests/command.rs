@@ -29,3 +29,31 @@ fn a_list_nobody_reads_is_no_panic() {
         "{said}"
     );
 }
+
+#[test]
+fn what_it_does_not_know_is_said_with_what_there_is() {
+    for (args, says) in [
+        (&["--scenario", "nosuch"][..], &["\"nosuch\"", "timers"][..]),
+        (&["--scenario", "timers,nosuch"], &["\"nosuch\"", "timers"]),
+        (&["--scenario", "timers,"], &["\"\"", "timers"]),
+        (&["--list", "--scenario", "nosuch"], &["\"nosuch\""]),
+        (&["--part", "99"], &["part 99", "1, 2, 3"]),
+        (&["--part", "7", "--scenario", "timers"], &["--list"]),
+        (
+            &["--rivals", "foo"],
+            &["'foo'", "go, tokio, smol, may, threads"],
+        ),
+        (
+            &["--rivals", "go,foo"],
+            &["'foo'", "go, tokio, smol, may, threads"],
+        ),
+        (&["--reps", "0"], &["'--reps"]),
+    ] {
+        let ended = run(args, Stdio::null());
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(2), "{args:?}: {said}");
+        for part in says {
+            assert!(said.contains(part), "{args:?}: {part} is not in {said}");
+        }
+    }
+}

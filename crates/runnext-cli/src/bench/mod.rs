@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::out::say;
-use crate::{HELD, NOT_HELD, fail};
+use crate::{HELD, NOT_HELD, WRONG, fail};
 use figures::Results;
 
 #[derive(clap::Args, Clone)]
@@ -24,12 +24,12 @@ pub struct Options {
     /// Only cases of these parts of the project
     #[arg(long, value_delimiter = ',')]
     part: Vec<u32>,
-    /// Only these rivals: go, tokio, smol, may, threads
-    #[arg(long, value_delimiter = ',')]
+    /// Only these rivals
+    #[arg(long, value_delimiter = ',', value_parser = ["go", "tokio", "smol", "may", "threads"])]
     rivals: Vec<String>,
     /// Repetitions of every case
-    #[arg(long)]
-    reps: Option<usize>,
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+    reps: Option<u16>,
     /// Short runs, one repetition: minutes instead of an hour, for a first look
     #[arg(long)]
     quick: bool,
@@ -68,9 +68,9 @@ fn attempt(options: &Options) -> Result<u8, String> {
                 "the benchmarks are in the repository, not in this program: run this inside a checkout, or give --from a results.json",
             )?;
             let json = out.join("results.json");
-            measure(&root, &json, &out, options)?;
-            if options.list {
-                return Ok(HELD);
+            let ended = measure(&root, &json, &out, options)?;
+            if options.list || ended != HELD {
+                return Ok(ended);
             }
             json
         }
@@ -100,8 +100,9 @@ fn checkout() -> Option<PathBuf> {
         .find(|folder| folder.join("bench/runner/Cargo.toml").is_file())
 }
 
-/// Lets the runner measure. It shows its own progress and tables.
-fn measure(root: &Path, json: &Path, out: &Path, options: &Options) -> Result<(), String> {
+/// Lets the runner measure. It shows its own progress and tables, and says itself which of the arguments it does not know:
+/// the cases are its.
+fn measure(root: &Path, json: &Path, out: &Path, options: &Options) -> Result<u8, String> {
     fs::create_dir_all(out).map_err(|e| format!("cannot make {}: {e}", out.display()))?;
     let json = std::path::absolute(json).map_err(|e| e.to_string())?;
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
@@ -137,10 +138,10 @@ fn measure(root: &Path, json: &Path, out: &Path, options: &Options) -> Result<()
     let status = command.status().map_err(|e| {
         format!("cannot start cargo ({e}), which builds the benchmarks: install Rust from https://rustup.rs")
     })?;
-    if status.success() {
-        Ok(())
-    } else {
-        Err("the runner did not finish; its own message is above".to_owned())
+    match status.code() {
+        Some(0) => Ok(HELD),
+        Some(2) => Ok(WRONG),
+        _ => Err("the runner did not finish; its own message is above".to_owned()),
     }
 }
 
