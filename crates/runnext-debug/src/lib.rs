@@ -85,7 +85,13 @@ impl Options {
     ///
     /// # Panics
     /// As [`serve`](fn@serve).
+    #[track_caller]
     pub fn serve(self, addr: impl ToSocketAddrs) -> io::Result<Server> {
+        assert!(
+            runnext::current().is_some(),
+            "runnext_debug::serve called outside a runtime, so there is nobody to serve: call it from a goroutine (under \
+             #[runnext::main], #[runnext::test] or Runtime::run)"
+        );
         let addrs: Vec<SocketAddr> = addr.to_socket_addrs()?.collect();
         let refused = addrs.iter().find(|a| !self.remote && !a.ip().is_loopback());
         if let Some(addr) = refused {
@@ -120,7 +126,7 @@ impl Options {
 /// cannot be had.
 ///
 /// # Panics
-/// Outside a runtime.
+/// Outside a runtime, before anything is bound.
 ///
 /// # Example
 /// ```
@@ -138,6 +144,7 @@ impl Options {
 ///     Ok(())
 /// }
 /// ```
+#[track_caller]
 pub fn serve(addr: impl ToSocketAddrs) -> io::Result<Server> {
     Options::default().serve(addr)
 }

@@ -229,6 +229,20 @@ fn only_here_unless_told_otherwise() {
     server.stop();
 }
 
+#[test]
+fn outside_a_runtime_it_says_so_and_binds_nothing() {
+    // Any bind to a port that is taken is an error, and the panic comes before it.
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = taken.local_addr().unwrap();
+    let refused = std::panic::catch_unwind(|| runnext_debug::serve(addr)).unwrap_err();
+    let why = refused.downcast_ref::<&str>().expect("a constant message");
+    assert!(
+        why.starts_with("runnext_debug::serve called outside a runtime"),
+        "{why}"
+    );
+    assert!(why.contains("#[runnext::main]"), "{why}");
+}
+
 #[runnext::test(procs = 2)]
 fn a_stopped_one_frees_its_port() {
     let server = runnext_debug::serve("127.0.0.1:0").unwrap();
