@@ -25,22 +25,27 @@
 //! some time while it is taken.
 //!
 //! # Bounds
-//! At most 32 connections at once, others wait; requests of 16 KiB; ten seconds for their headers. One dump and one trace at a time:
-//! a second is refused with 503. An answer is made in memory before it is sent.
+//! At most 32 connections at once; requests of 16 KiB; ten seconds for their headers. When there are more, those that neither wait for an
+//! answer nor take one for a tenth of a second are closed in favour of others, the idlest first; the rest wait. One dump and one
+//! trace at a time: a second is refused with 503. An answer is made in memory before it is sent.
 
 #![forbid(unsafe_code)]
 
 mod goroutines;
 mod json;
 mod metrics;
+mod places;
 mod router;
 mod vars;
 
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::io;
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -50,11 +55,11 @@ use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
-use runnext::hyper::{Io, Timer};
-use runnext::net::TcpListener;
-use runnext::sync::Semaphore;
+use runnext::hyper::Timer;
+use runnext::net::{TcpListener, TcpStream};
 use runnext::{JoinHandle, block_on, go};
 
+use places::{Place, Places, Taken, Wire};
 use router::{Asked, Reply, State};
 
 /// Connections served at once.
@@ -170,14 +175,14 @@ impl Server {
     pub fn stop(self) {
         self.ends.store(true, SeqCst);
         // A connection of our own ends the wait for one.
-        let _ = runnext::blocking(|| TcpStream::connect_timeout(&self.addr, HEAD_TIME));
+        let _ = TcpStream::connect_timeout(&self.addr, HEAD_TIME);
         let _ = self.accepting.join();
     }
 }
 
 fn accept(listener: &TcpListener, ends: &AtomicBool) {
     let state = Arc::new(State::new());
-    let room = Arc::new(Semaphore::new(CONNECTIONS));
+    let places = Arc::new(Places::new(CONNECTIONS));
     for stream in listener.incoming() {
         if ends.load(SeqCst) {
             return;
@@ -187,26 +192,38 @@ fn accept(listener: &TcpListener, ends: &AtomicBool) {
             runnext::time::sleep(Duration::from_millis(50));
             continue;
         };
-        std::mem::forget(room.acquire()); // given back below
-        let (state, room) = (Arc::clone(&state), Arc::clone(&room));
-        go(move || {
-            let service = service_fn(|request| answer(Arc::clone(&state), request));
-            let connection = http1::Builder::new()
-                .timer(Timer::new())
-                .header_read_timeout(HEAD_TIME)
-                .max_buf_size(HEAD_BYTES)
-                .serve_connection(Io::new(stream), service);
-            // A client that went away is none of our business.
-            let _ = block_on(connection);
-            room.add_permits(1);
-        });
+        let Some(taken) = places.take(|| ends.load(SeqCst)) else {
+            return;
+        };
+        let state = Arc::clone(&state);
+        go(move || connection(stream, &state, &taken));
     }
+}
+
+/// Serves a connection until its client goes or others need its place.
+fn connection(stream: TcpStream, state: &Arc<State>, taken: &Taken) {
+    let place = &taken.place;
+    let service = service_fn(|request| answer(Arc::clone(state), Arc::clone(place), request));
+    let mut connection = pin!(
+        http1::Builder::new()
+            .timer(Timer::new())
+            .header_read_timeout(HEAD_TIME)
+            .max_buf_size(HEAD_BYTES)
+            .serve_connection(Wire::new(stream, Arc::clone(place)), service)
+    );
+    // A client that went away is none of our business.
+    block_on(poll_fn(|cx| match place.poll_closed(cx) {
+        Poll::Ready(()) => Poll::Ready(()),
+        Poll::Pending => connection.as_mut().poll(cx).map(drop),
+    }));
 }
 
 async fn answer(
     state: Arc<State>,
+    place: Arc<Place>,
     request: Request<Incoming>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
+    let _busy = place.busy();
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         let mut response = respond(Reply::refused(
             StatusCode::METHOD_NOT_ALLOWED,

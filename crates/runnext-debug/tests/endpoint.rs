@@ -229,6 +229,52 @@ fn only_here_unless_told_otherwise() {
     server.stop();
 }
 
+/// Whether the server has not closed it.
+fn is_open(mut stream: &TcpStream) -> bool {
+    stream
+        .set_read_timeout(Some(Duration::from_millis(1)))
+        .unwrap();
+    let read = stream.read(&mut [0]);
+    matches!(read, Err(e) if matches!(e.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock))
+}
+
+/// Silent ones used to keep all places for ten seconds each.
+#[runnext::test(procs = 2)]
+fn silent_clients_do_not_keep_the_others_out() {
+    let server = runnext_debug::serve("127.0.0.1:0").unwrap();
+    let addr = server.local_addr();
+    let asked = go(move || get(addr, "/debug/trace?seconds=1.5"));
+    time::sleep(Duration::from_millis(100));
+    let silent: Vec<TcpStream> = (0..100)
+        .map(|i| {
+            let mut stream = TcpStream::connect(addr).unwrap();
+            // Some say a little, and then nothing.
+            let head = &b"GET /metrics HTTP/1.1\r\n"[..i % 23];
+            stream.write_all(head).unwrap();
+            stream
+        })
+        .collect();
+    assert_eq!(get(addr, "/metrics").status, 200);
+    // Had they had to run into their time-out, none would be left.
+    let open = silent.iter().filter(|stream| is_open(stream)).count();
+    assert!(open >= 16, "{open} are still open");
+    assert!(open <= 32, "{open} are still open");
+    // Who is being answered is not idle.
+    let answer = asked.join().unwrap();
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    server.stop();
+}
+
+#[runnext::test(procs = 2)]
+fn one_that_is_full_can_be_stopped() {
+    let server = runnext_debug::serve("127.0.0.1:0").unwrap();
+    let addr = server.local_addr();
+    let silent: Vec<_> = (0..40).map(|_| TcpStream::connect(addr).unwrap()).collect();
+    server.stop();
+    assert!(TcpStream::connect(addr).is_err());
+    drop(silent);
+}
+
 #[test]
 fn outside_a_runtime_it_says_so_and_binds_nothing() {
     // Any bind to a port that is taken is an error, and the panic comes before it.
