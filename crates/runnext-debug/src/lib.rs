@@ -27,7 +27,7 @@
 //! # Bounds
 //! At most 32 connections at once; requests of 16 KiB; ten seconds for their headers. When there are more, those that neither wait for an
 //! answer nor take one for a tenth of a second are closed in favour of others, the idlest first; the rest wait. One dump and one
-//! trace at a time: a second is refused with 503. An answer is made in memory before it is sent.
+//! trace at a time: a second is refused with 503. A trace whose client goes ends. An answer is made in memory before it is sent.
 
 #![forbid(unsafe_code)]
 
@@ -55,6 +55,7 @@ use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
+use runnext::context::Context;
 use runnext::hyper::Timer;
 use runnext::net::{TcpListener, TcpStream};
 use runnext::{JoinHandle, block_on, go};
@@ -237,14 +238,27 @@ async fn answer(
         path: request.uri().path().to_owned(),
         query: request.uri().query().unwrap_or("").to_owned(),
     };
+    let waited_for = Context::background().with_cancel();
+    let client = waited_for.clone();
+    // hyper drops this future when the client goes.
+    let _gone = Gone(waited_for);
     // In a goroutine: it may sleep, and gathering takes a while.
-    let reply = go(move || state.answer(&asked)).await;
+    let reply = go(move || state.answer(&asked, &client)).await;
     Ok(respond(reply.unwrap_or_else(|_| {
         Reply::refused(
             StatusCode::INTERNAL_SERVER_ERROR,
             "it panicked; stderr has the reason",
         )
     })))
+}
+
+/// Says, when it is dropped, that nobody waits for the answer.
+struct Gone(Context);
+
+impl Drop for Gone {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
 }
 
 fn respond(reply: Reply) -> Response<Full<Bytes>> {

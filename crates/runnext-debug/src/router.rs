@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::StatusCode;
+use runnext::context::Context;
 use runnext::sync::Semaphore;
 use runnext::trace;
 
@@ -60,22 +61,26 @@ impl Reply {
 pub(crate) struct State {
     /// One dump at a time.
     dumps: Semaphore,
+    /// One trace at a time.
+    traces: Semaphore,
 }
 
 impl State {
     pub(crate) fn new() -> State {
         State {
             dumps: Semaphore::new(1),
+            traces: Semaphore::new(1),
         }
     }
 
-    pub(crate) fn answer(&self, asked: &Asked) -> Reply {
+    /// The answer; `client` ends when nobody waits for it any more.
+    pub(crate) fn answer(&self, asked: &Asked, client: &Context) -> Reply {
         let answer = match asked.path.as_str() {
             "/" => index(asked),
             "/metrics" => none_but(asked, &[]).map(|()| Reply::ok(OPEN_METRICS, metrics::text())),
             "/debug/vars" => none_but(asked, &[]).map(|()| Reply::ok(JSON, vars::json())),
             "/debug/goroutines" => self.goroutines(asked),
-            "/debug/trace" => trace(asked),
+            "/debug/trace" => self.trace(asked, client),
             other => Err(Reply::refused(
                 StatusCode::NOT_FOUND,
                 &format!("there is no {other:?} here; / says what there is"),
@@ -109,6 +114,37 @@ impl State {
             Reply::ok(TEXT, goroutines::text(limit))
         })
     }
+
+    /// Writes down what happens for a while; or gives what a flight recorder has, if one runs.
+    fn trace(&self, asked: &Asked, client: &Context) -> Result<Reply, Reply> {
+        none_but(asked, &["seconds"])?;
+        let seconds = match parameter(asked, "seconds") {
+            None => 1.0,
+            Some(text) => text
+                .parse::<f64>()
+                .ok()
+                .filter(|s| (0.0..=TRACE_SECONDS).contains(s))
+                .ok_or_else(|| bad(&format!("seconds is a number from 0 to {TRACE_SECONDS}")))?,
+        };
+        let another = || busy("another trace is being written");
+        let _one = self.traces.try_acquire().ok_or_else(another)?;
+        let options = trace::Options::default().events_per_proc(TRACE_EVENTS);
+        let started = trace::start(options).is_ok();
+        // A client that goes ends the wait: the next one need not wait for it.
+        let _ = client.done().recv_timeout(Duration::from_secs_f64(seconds));
+        let trace = if started {
+            trace::stop()
+        } else {
+            trace::snapshot()
+        };
+        match trace {
+            _ if client.err().is_some() => Err(busy("the client has gone")),
+            Some(trace) if started || trace.is_coarse() => {
+                Ok(Reply::ok(JSON, runnext::blocking(|| trace.to_chrome())))
+            }
+            _ => Err(another()),
+        }
+    }
 }
 
 fn index(asked: &Asked) -> Result<Reply, Reply> {
@@ -121,33 +157,6 @@ fn index(asked: &Asked) -> Result<Reply, Reply> {
         <li><a href=\"/debug/trace?seconds=1\">/debug/trace?seconds=1</a>: the next second, \
         for <a href=\"https://ui.perfetto.dev\">Perfetto</a></ul>\n";
     Ok(Reply::ok(HTML, page))
-}
-
-/// Writes down what happens for a while; or gives what a flight recorder has, if one runs.
-fn trace(asked: &Asked) -> Result<Reply, Reply> {
-    none_but(asked, &["seconds"])?;
-    let seconds = match parameter(asked, "seconds") {
-        None => 1.0,
-        Some(text) => text
-            .parse::<f64>()
-            .ok()
-            .filter(|s| (0.0..=TRACE_SECONDS).contains(s))
-            .ok_or_else(|| bad(&format!("seconds is a number from 0 to {TRACE_SECONDS}")))?,
-    };
-    let options = trace::Options::default().events_per_proc(TRACE_EVENTS);
-    let started = trace::start(options).is_ok();
-    runnext::time::sleep(Duration::from_secs_f64(seconds));
-    let trace = if started {
-        trace::stop()
-    } else {
-        trace::snapshot()
-    };
-    match trace {
-        Some(trace) if started || trace.is_coarse() => {
-            Ok(Reply::ok(JSON, runnext::blocking(|| trace.to_chrome())))
-        }
-        _ => Err(busy("another trace is being written")),
-    }
 }
 
 fn bad(why: &str) -> Reply {

@@ -150,8 +150,10 @@ fn goroutines_as_text_and_json() {
 fn a_trace_of_what_happens_meanwhile() {
     let server = runnext_debug::serve("127.0.0.1:0").unwrap();
     let addr = server.local_addr();
-    let asked = go(move || get(addr, "/debug/trace?seconds=0.3"));
-    time::sleep(Duration::from_millis(100));
+    let asked = go(move || get(addr, "/debug/trace?seconds=1"));
+    while runnext::trace::snapshot().is_none() {
+        time::sleep(Duration::from_millis(5));
+    }
     // Not two at once.
     let refused = get(addr, "/debug/trace?seconds=0.01");
     assert_eq!(refused.status, 503, "{}", refused.body);
@@ -164,6 +166,34 @@ fn a_trace_of_what_happens_meanwhile() {
         .iter()
         .filter(|e| e.text("ph") == Some("X"));
     assert!(runs.count() >= 100);
+    server.stop();
+}
+
+/// It used to go on without its client, and all others were refused for as long.
+#[runnext::test(procs = 2)]
+fn a_trace_ends_with_its_client() {
+    let server = runnext_debug::serve("127.0.0.1:0").unwrap();
+    let addr = server.local_addr();
+    for head in [
+        "HTTP/1.1\r\nhost: x\r\n\r\n",
+        "HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n",
+        "HTTP/1.0\r\n\r\n",
+    ] {
+        let mut leaves = TcpStream::connect(addr).unwrap();
+        let request = format!("GET /debug/trace?seconds=60 {head}");
+        leaves.write_all(request.as_bytes()).unwrap();
+        while runnext::trace::snapshot().is_none() {
+            time::sleep(Duration::from_millis(5));
+        }
+        let another = || get(addr, "/debug/trace?seconds=0").status;
+        assert_eq!(another(), 503);
+        drop(leaves);
+        let tries = (0..500).position(|_| {
+            time::sleep(Duration::from_millis(20));
+            another() == 200
+        });
+        assert!(tries.is_some(), "the trace goes on after {head:?}");
+    }
     server.stop();
 }
 
