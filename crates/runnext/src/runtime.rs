@@ -286,7 +286,8 @@ impl Builder {
     }
 
     /// How much of all processors the [governed](crate::TaskGroupBuilder::governed) groups may use together. Default
-    /// [`CpuLimit::Unlimited`]. A fraction is clamped to 0.05 to 1, a target to 0.1 ms to 1 s. `RUNNEXT_CPU_LIMIT`: a fraction.
+    /// [`CpuLimit::Unlimited`]. A fraction is above 0 and up to 1, or [`build`](Self::build) refuses it, and at least 0.05 is granted; a target is
+    /// clamped to 0.1 ms to 1 s. `RUNNEXT_CPU_LIMIT`: a fraction.
     pub fn cpu_limit(mut self, l: CpuLimit) -> Self {
         self.cpu_limit = Some(l);
         self

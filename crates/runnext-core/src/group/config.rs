@@ -2,7 +2,8 @@
 //!
 //! Two answers are given, and each field has one of them. A number that is merely too small or too large is
 //! *clamped* to the nearest that works, because the caller's intent is clear. A number that is no number, or that
-//! asks for nothing at all, is *refused*: there is no nearest sensible value to guess.
+//! asks for nothing at all, is *refused*: there is no nearest sensible value to guess. So is a fraction above 1, which
+//! was meant as percent, or as cores.
 //!
 //! | field    | works                         | outside it                                             |
 //! |----------|-------------------------------|--------------------------------------------------------|
@@ -10,7 +11,7 @@
 //! | slice    | 0.1 to 100 ms                 | clamped                                                |
 //! | burst    | 0 to 10 s                     | clamped                                                |
 //! | quota    | 0.01 to 1024 cores            | clamped; NaN, infinite, zero or negative: refused      |
-//! | fraction | 0.05 to 1                     | clamped; NaN, infinite, zero or negative: refused      |
+//! | fraction | 0.05 to 1                     | below clamped; NaN, zero, negative or above 1: refused |
 //! | target   | 0.1 ms to 1 s                 | clamped                                                |
 //! | parent   | alive, without one of its own | refused                                                |
 //!
@@ -62,7 +63,7 @@ pub enum CpuLimit {
     /// All of it: nothing is governed.
     #[default]
     Unlimited,
-    /// This part of all cores.
+    /// This part of all cores, above 0 and up to 1.
     Fraction(f64),
     /// As much as keeps the scheduling latency of the others below the target.
     Adaptive {
@@ -76,7 +77,7 @@ pub enum CpuLimit {
 pub enum Refused {
     /// Not a positive, finite number of cores.
     Quota(f64),
-    /// Not a positive, finite part of the cores.
+    /// Not a part of the cores above 0 and up to 1.
     Fraction(f64),
     /// The parent has ended.
     ParentGone,
@@ -171,12 +172,12 @@ impl Quota {
     }
 }
 
-/// The limit part of [`CpuLimit::Fraction`], in millionths: clamped to the floor and to all.
+/// The limit part of [`CpuLimit::Fraction`], in millionths: clamped to the floor.
 pub fn fraction_ppm(fraction: f64) -> Result<u32, Refused> {
-    if !(fraction.is_finite() && fraction > 0.0) {
+    if !(fraction > 0.0 && fraction <= 1.0) {
         return Err(Refused::Fraction(fraction));
     }
-    Ok((fraction.clamp(FLOOR, 1.0) * 1e6).round() as u32)
+    Ok((fraction.max(FLOOR) * 1e6).round() as u32)
 }
 
 /// What a new group is like.

@@ -36,6 +36,9 @@ fn senseless_numbers_are_clamped_or_refused() {
             "{bad}"
         );
     }
+    for bad in [1.0 + f64::EPSILON, 2.0, 7.0, 80.0] {
+        assert_eq!(fraction_ppm(bad), Err(Refused::Fraction(bad)));
+    }
     let tiny = Quota::new(f64::MIN_POSITIVE, u64::MAX).expect("clamped");
     assert_eq!(tiny.rate, Rate::cores(config::MIN_QUOTA).expect("good"));
     assert_eq!(tiny.burst, config::MAX_BURST);
@@ -47,7 +50,7 @@ fn senseless_numbers_are_clamped_or_refused() {
         (1e-9, 50_000),
         (0.05, 50_000),
         (0.8, 800_000),
-        (7.0, 1_000_000),
+        (1.0, 1_000_000),
     ] {
         assert_eq!(fraction_ppm(asked), Ok(ppm));
     }

@@ -69,7 +69,7 @@ fn groups_nest_two_deep() {
 
 #[test]
 fn limits_of_the_runtime() {
-    for bad in [f64::NAN, f64::INFINITY, 0.0, -0.5] {
+    for bad in [f64::NAN, f64::INFINITY, 0.0, -0.5, 1.001, 2.0, 80.0] {
         // SAFETY: nothing runs.
         let refused = unsafe {
             Runtime::builder()
@@ -79,11 +79,12 @@ fn limits_of_the_runtime() {
         };
         let why = refused.expect_err("no such limit");
         assert_eq!(why.kind(), std::io::ErrorKind::InvalidInput, "{bad}");
+        assert!(why.to_string().contains("above 0 and up to 1"), "{why}");
     }
-    // Below the floor, above all, and targets of nothing and for ever.
+    // Below the floor, all, and targets of nothing and for ever.
     for odd in [
         CpuLimit::Fraction(1e-9),
-        CpuLimit::Fraction(7.0),
+        CpuLimit::Fraction(1.0),
         CpuLimit::Adaptive {
             target_p99: Duration::ZERO,
         },
