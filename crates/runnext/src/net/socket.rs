@@ -59,14 +59,19 @@ pub(super) fn release_anyway(d: Descriptor) -> OwnedFd {
     }
 }
 
-/// The addresses of a name. Off the P: it may ask a server.
+/// The addresses of a name, at least one.
 pub(super) fn resolve<A: ToSocketAddrs>(addr: A) -> io::Result<Vec<SocketAddr>> {
+    resolve_or(addr, "could not resolve to any addresses")
+}
+
+/// As [`resolve`], with a message of one's own for no address at all. Off the P: it may ask a server.
+pub(super) fn resolve_or<A: ToSocketAddrs>(
+    addr: A,
+    none: &'static str,
+) -> io::Result<Vec<SocketAddr>> {
     let found: Vec<_> = blocking(|| addr.to_socket_addrs().map(Iterator::collect))?;
     if found.is_empty() {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "could not resolve to any addresses",
-        ));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, none));
     }
     Ok(found)
 }

@@ -164,7 +164,7 @@ impl UdpSocket {
     /// # Errors
     /// The system's; `InvalidInput` if there is no address.
     pub fn send_to<A: ToSocketAddrs>(&self, buf: &[u8], addr: A) -> io::Result<usize> {
-        let to = socket::resolve(addr)?[0];
+        let to = socket::resolve_or(addr, "no addresses to send data to")?[0];
         let std = self.std();
         self.0.io(Direction::Write, || std.send_to(buf, to))
     }
