@@ -19,8 +19,8 @@ const EDGES: [f64; 11] = [
 /// Says what is about to happen.
 pub fn opening(stage: &Stage) {
     say!(
-        "A web server on runnext, {} processors, under mixed load:",
-        stage.procs
+        "A web server on runnext, {}, under mixed load:",
+        processors(stage.procs)
     );
     say!(
         "  light  {RATE:.0} requests/s that need {LIGHT_US} µs of CPU each; they come when they come, and their latency counts from then"
@@ -166,6 +166,11 @@ fn remarks(stage: &Stage, scenes: &[Scene], claims: &[Claim]) {
     }
 }
 
+fn processors(n: usize) -> String {
+    let s = if n == 1 { "" } else { "s" };
+    format!("{n} processor{s}")
+}
+
 /// About three significant digits.
 fn figure(value: f64) -> String {
     match value {
@@ -222,7 +227,13 @@ pub fn json(stage: &Stage, scenes: &[Scene], claims: &[Claim], discarded: &[Clai
 
 #[cfg(test)]
 mod tests {
-    use super::figure;
+    use super::{figure, processors};
+
+    #[test]
+    fn one_processor_is_no_plural() {
+        assert_eq!(processors(1), "1 processor");
+        assert_eq!(processors(2), "2 processors");
+    }
 
     #[test]
     fn figures_are_short() {
