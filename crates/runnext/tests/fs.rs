@@ -209,3 +209,34 @@ fn a_slow_file_holds_up_nobody() {
     drop(writer);
     assert_eq!(reader.join().unwrap(), "at last");
 }
+
+/// By the traits alone, as code does that is written for both.
+#[runnext::test(procs = 2)]
+fn stds_unix_traits_are_there() {
+    use std::os::unix::fs::{DirBuilderExt, DirEntryExt, OpenOptionsExt};
+    fn private<T: OpenOptionsExt>(options: &mut T) -> &mut T {
+        options.mode(0o600).custom_flags(libc::O_NOFOLLOW)
+    }
+    fn own<T: DirBuilderExt>(builder: &mut T) -> &mut T {
+        builder.mode(0o700)
+    }
+    fn number<T: DirEntryExt>(entry: &T) -> u64 {
+        entry.ino()
+    }
+    let place = Place::new();
+    let (folder, path) = (place.at("d"), place.at("d/f"));
+    own(&mut fs::DirBuilder::new()).create(&folder).unwrap();
+    let mode = |path: &PathBuf| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&folder), 0o700);
+    let mut options = fs::File::options();
+    let file = private(options.write(true).create_new(true))
+        .open(&path)
+        .unwrap();
+    assert_eq!(mode(&path), 0o600);
+    assert!(!file.is_terminal());
+    std::os::unix::fs::symlink(&path, place.at("link")).unwrap();
+    let refused = private(fs::File::options().read(true)).open(place.at("link"));
+    assert_eq!(refused.unwrap_err().raw_os_error(), Some(libc::ELOOP));
+    let entry = fs::read_dir(&folder).unwrap().next().unwrap().unwrap();
+    assert_eq!(number(&entry), file.metadata().unwrap().ino());
+}

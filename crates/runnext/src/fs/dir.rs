@@ -108,3 +108,15 @@ impl DirBuilder {
         blocking(|| self.0.create(path))
     }
 }
+
+impl DirBuilderExt for DirBuilder {
+    fn mode(&mut self, mode: u32) -> &mut DirBuilder {
+        DirBuilder::mode(self, mode)
+    }
+}
+
+impl DirEntryExt for DirEntry {
+    fn ino(&self) -> u64 {
+        DirEntry::ino(self)
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::fs::{self, FileTimes, Metadata, Permissions};
-use std::io::{self, IoSlice, IoSliceMut, Read, Seek, SeekFrom, Write};
+use std::io::{self, IoSlice, IoSliceMut, IsTerminal, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
@@ -134,6 +134,21 @@ impl File {
     /// The system's.
     pub fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<usize> {
         blocking(|| self.0.write_at(buf, offset))
+    }
+}
+
+impl File {
+    /// Whether it is a terminal. [`std::io::IsTerminal`] is closed to types outside the standard library, so a method.
+    ///
+    /// # Example
+    /// ```
+    /// # fn main() -> std::io::Result<()> {
+    /// assert!(!runnext::fs::File::open("/dev/null")?.is_terminal());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn is_terminal(&self) -> bool {
+        self.0.is_terminal()
     }
 }
 
@@ -354,5 +369,15 @@ impl OpenOptions {
     /// The system's.
     pub fn open<P: AsRef<Path>>(&self, path: P) -> io::Result<File> {
         blocking(|| self.0.open(path)).map(File)
+    }
+}
+
+impl OpenOptionsExt for OpenOptions {
+    fn mode(&mut self, mode: u32) -> &mut OpenOptions {
+        OpenOptions::mode(self, mode)
+    }
+
+    fn custom_flags(&mut self, flags: i32) -> &mut OpenOptions {
+        OpenOptions::custom_flags(self, flags)
     }
 }
