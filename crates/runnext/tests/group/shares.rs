@@ -20,10 +20,15 @@ enum For {
 
 /// Hogs that checkpoint, in each group, for a while; what each used.
 fn share(groups: &[(TaskGroup, usize)], how_long: For) -> Vec<Duration> {
-    share_on(&runtime(2), groups, how_long)
+    share_on(&runtime(2), groups, how_long).0
 }
 
-fn share_on(rt: &Runtime, groups: &[(TaskGroup, usize)], how_long: For) -> Vec<Duration> {
+/// Also how long it took, until the last turn had ended: on a busy machine longer than it should.
+fn share_on(
+    rt: &Runtime,
+    groups: &[(TaskGroup, usize)],
+    how_long: For,
+) -> (Vec<Duration>, Duration) {
     let (stop, rounds) = (
         Arc::new(AtomicBool::new(false)),
         Arc::new(AtomicU64::new(0)),
@@ -48,6 +53,7 @@ fn share_on(rt: &Runtime, groups: &[(TaskGroup, usize)], how_long: For) -> Vec<D
         let read = || groups.iter().map(|(g, _)| g.stats().cpu_time);
         let before: Vec<Duration> = read().collect();
         start.wait();
+        let began = std::time::Instant::now();
         match how_long {
             For::Wall(d) => runnext::time::sleep(d),
             For::Cpu(d) => {
@@ -62,7 +68,8 @@ fn share_on(rt: &Runtime, groups: &[(TaskGroup, usize)], how_long: For) -> Vec<D
         for hog in all {
             hog.join().unwrap();
         }
-        read().zip(before).map(|(now, then)| now - then).collect()
+        let used = read().zip(before).map(|(now, then)| now - then);
+        (used.collect(), began.elapsed())
     })
 }
 
@@ -109,10 +116,13 @@ fn a_quota_is_kept_and_a_parents_binds() {
         (TaskGroup::builder("b").parent(&parent).build(), 2),
         (TaskGroup::new("rest"), 2),
     ];
-    let d = Duration::from_secs(1);
-    let used = share(&groups, For::Wall(d));
+    let second = For::Wall(Duration::from_secs(1));
+    let (used, d) = share_on(&runtime(2), &groups, second);
     let all = used[0] + used[1];
-    assert!(all < d.mul_f64(QUOTA * 1.5), "both together: {used:?}");
+    assert!(
+        all < d.mul_f64(QUOTA * 1.5),
+        "both together: {used:?} in {d:?}"
+    );
     // If the machine left us enough: a third of what there was is theirs, and more than the quota.
     if all + used[2] > d.mul_f64(QUOTA * 6.0) {
         assert!(all > d.mul_f64(QUOTA / 2.0), "and not much less: {used:?}");
@@ -193,9 +203,9 @@ fn the_governor_leaves_what_it_should() {
     let governed = TaskGroup::builder("governed").governed(true).build();
     let groups = [(governed, 4)];
     let d = Duration::from_secs(1);
-    let used = share_on(&rt, &groups, For::Wall(d));
+    let (used, took) = share_on(&rt, &groups, For::Wall(d));
     // A tenth of two cores, far less than is left to us on a busy machine, and what the bucket held at first.
-    assert!(used[0] < d.mul_f64(0.4), "{used:?}");
+    assert!(used[0] < took.mul_f64(0.4), "{used:?} in {took:?}");
     assert!(used[0] > d.mul_f64(0.1), "{used:?}");
     assert!(groups[0].0.stats().throttled_count > 0);
 }
