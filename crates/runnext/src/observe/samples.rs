@@ -62,9 +62,10 @@ impl Observe {
             return;
         }
         let now = clock::now_ns();
-        let ring = self.due.load(Relaxed) && self.due.swap(false, Relaxed);
+        let ring = self.due.load(Relaxed) && self.due.swap(false, SeqCst);
         g.set_mark(if ring { Mark::Ring } else { Mark::Timed }, now);
-        if ring && self.oversleeps.swap(false, Relaxed) {
+        // Either we see that it sleeps, or it sees that none is due.
+        if ring && self.oversleeps.swap(false, SeqCst) {
             self.next_due.store(now + self.period(), Relaxed);
             self.monitor.fetch_add(1, SeqCst);
             futex::wake_one(&*self.monitor);
@@ -73,17 +74,22 @@ impl Observe {
 
     /// Whether the next goroutine to be queued is a sample: then nobody need come to say so. Without a rate nobody need ever.
     pub(crate) fn is_due(&self) -> bool {
-        self.due.load(Relaxed) || self.hz() == 0
+        self.due.load(SeqCst) || self.hz() == 0
     }
 
     fn period(&self) -> u64 {
         1_000_000_000 / u64::from(self.hz().max(1))
     }
 
-    /// The monitor is about to sleep until `when`, with Ps idle. Who takes a sample meanwhile wakes it, so that the next one comes in time.
-    pub(crate) fn sleeps_until(&self, when: u64) {
-        let oversleeps = self.hz() > 0 && when > self.next_due.load(Relaxed);
-        self.oversleeps.store(oversleeps, Relaxed);
+    /// The monitor is about to sleep: who takes the sample that is due wakes it, so that the next one comes in time. Then it looks whether
+    /// somebody has taken it (`is_due`), and says so if it will be awake by itself.
+    pub(crate) fn sleeps(&self) {
+        self.oversleeps.store(true, SeqCst);
+    }
+
+    /// It will not sleep for longer than until the next sample.
+    pub(crate) fn wakes_in_time(&self) {
+        self.oversleeps.store(false, Relaxed);
     }
 
     /// A goroutine was queued by somebody without a P of its runtime.

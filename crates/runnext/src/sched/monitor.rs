@@ -313,11 +313,12 @@ impl Keeper {
             if shared.observe.is_tracing() {
                 shared.groups.note_usage(&shared);
             }
+            shared.observe.sleeps();
             let busy = shared.searchers.idle() < shared.procs();
             if busy || !shared.observe.is_due() {
                 wake_at = wake_at.min(sample_at.max(now + FAST_NS));
+                shared.observe.wakes_in_time();
             }
-            shared.observe.sleeps_until(wake_at);
             monitor.rested.store(rested, Relaxed);
             monitor.until.store(wake_at, Relaxed);
             monitor.nap.store(nap, Relaxed);
