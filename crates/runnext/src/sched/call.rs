@@ -450,11 +450,11 @@ fn yield_wired(m: &'static M, g: &G) {
 fn sleep_wired(m: &'static M, g: &G, p: &P) {
     let shared = m.shared();
     // Before: at the limit of threads there may be nobody but sleepers like this one to take the P.
-    shared.stranded.fetch_add(1, Relaxed);
+    shared.tied.fetch_add(1, Relaxed);
     m.give_up();
     shared.hand_off(p);
     let resumed = resume_wired(m, g);
-    shared.stranded.fetch_sub(1, Relaxed);
+    shared.tied.fetch_sub(1, Relaxed);
     if !resumed {
         freeze();
     }

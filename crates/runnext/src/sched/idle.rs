@@ -289,9 +289,6 @@ impl Shared {
 
     /// The thread of a goroutine that waits, with it, for a P. By the owner of `p`, who found no idle M.
     fn find_owner(&self, p: &P) -> Option<&'static M> {
-        if self.stranded.load(Relaxed) == 0 {
-            return None;
-        }
         self.take_wired().inspect(|_| p.fresh_slice())
     }
 

@@ -142,8 +142,10 @@ pub(crate) struct Shared {
     idle: Lock<idle::Idle>,
     seat: seat::Seat,
     searchers: Searchers,
-    /// Threads that sleep with a goroutine: it goes on there, once it may and somebody hands them a P.
+    /// Threads that sleep with a goroutine which could go on if it had a P.
     stranded: AtomicUsize,
+    /// Threads that sleep with a goroutine that waits, or has given way, and is locked to them.
+    tied: AtomicUsize,
 
     /// No M dispatches anything any more.
     pub(crate) stopped: AtomicBool,
@@ -184,6 +186,7 @@ impl Shared {
             seat,
             searchers: Searchers::new(),
             stranded: AtomicUsize::new(0),
+            tied: AtomicUsize::new(0),
             stopped: AtomicBool::new(false),
             draining: AtomicBool::new(false),
             next_id: AtomicU64::new(1),
@@ -388,7 +391,7 @@ impl Shared {
     /// It may be what everybody else, the maker of threads included, waits for (`threads`). That is why it may jump the queue,
     /// and why a search through the queue under its lock is not too much.
     pub(super) fn take_wired(&self) -> Option<&'static M> {
-        if self.stranded.load(Relaxed) == 0 {
+        if !self.may_have_wired() {
             return None;
         }
         let mut global = self.global.lock();
@@ -400,9 +403,16 @@ impl Shared {
         found.or_else(|| self.take_wired_grouped())
     }
 
+    /// Those that are locked to their threads take their turn as others do; only if no thread can be had for the others they are
+    /// all there is.
+    fn may_have_wired(&self) -> bool {
+        self.stranded.load(Relaxed) != 0
+            || self.threads.is_exhausted() && self.tied.load(Relaxed) != 0
+    }
+
     /// Whether [`take_wired`](Self::take_wired) would find one.
     pub(super) fn has_wired(&self) -> bool {
-        if self.stranded.load(Relaxed) == 0 {
+        if !self.may_have_wired() {
             return false;
         }
         let global = self.global.lock();
