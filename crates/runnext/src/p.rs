@@ -119,7 +119,7 @@ pub(crate) fn light_leads(queue: &RunQueue<G>) -> bool {
 }
 
 /// So many goroutines are looked at together. A prefetch waits for the translation of its address; those of several overlap
-/// (`bench timers`: 2, 4 and 8 tried).
+/// (`bench timers`: 1, 4 and 8 tried).
 const AHEAD: u64 = 4;
 
 /// While some goroutines run, the cache fetches what the next ones of their queue will need: with more goroutines than fit in it, each
