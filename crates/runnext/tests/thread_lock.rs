@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 use std::time::Duration;
 
-use common::{child, runtime, until};
+use common::{assert_settles, child, runtime, switches, until};
 use runnext::net::UnixStream;
 use runnext::{Runtime, TaskGroup, chan, go, lock_os_thread, scope, time, yield_now};
 
@@ -274,4 +274,19 @@ fn ping() {
     });
     here.read_exact(&mut [0]).expect("a byte");
     other.join().expect("ends");
+}
+
+#[test]
+fn once_there_are_threads_again_nobody_asks_for_one() {
+    child(&[], || {
+        // SAFETY: nothing here keeps a borrow of a thread-local over a call.
+        let rt = unsafe { Runtime::builder().procs(2).max_threads(4).build() }.expect("starts");
+        rt.run(|| {
+            let sleep = || runnext::blocking(|| std::thread::sleep(Duration::from_millis(50)));
+            let handles: Vec<_> = (0..16).map(|_| go(sleep)).collect();
+            handles.into_iter().for_each(|h| h.join().expect("ends"));
+        });
+        assert_settles(switches, 50, std::thread::sleep);
+    })
+    .passed();
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 use std::time::Duration;
 
-use common::{assert_settles, child, holdings, holdings_after, runtime, until};
+use common::{assert_settles, child, holdings, holdings_after, runtime, switches, until};
 use runnext::time::{self, Instant, Timer};
 use runnext::{chan, go, scope, select};
 
@@ -261,17 +261,6 @@ fn dropped_timers_are_gone() {
 #[test]
 fn idle_is_idle() {
     child(&[], || {
-        let switches = || -> usize {
-            let tasks = std::fs::read_dir("/proc/self/task").unwrap();
-            tasks
-                .filter_map(|task| {
-                    let path = task.unwrap().path().join("status");
-                    let status = std::fs::read_to_string(path).ok()?;
-                    let line = status.lines().find(|l| l.starts_with("voluntary"))?;
-                    line.split_whitespace().last()?.parse::<usize>().ok()
-                })
-                .sum()
-        };
         let rt = runtime(4);
         rt.go(|| time::sleep(HOUR));
         rt.run(|| {

@@ -254,9 +254,21 @@ impl Shared {
 
     /// Ps are idle, and there is no thread for them, nor can one be made.
     pub(super) fn lacks_threads(&self) -> bool {
-        self.threads.is_exhausted() && {
-            let idle = self.idle.lock();
-            idle.ms.is_null() && idle.polling.is_null() && self.searchers.idle() != 0
+        self.threads.is_exhausted() && self.searchers.idle() != 0 && !self.has_idle_m()
+    }
+
+    /// Whether an M sleeps that would take a P.
+    pub(super) fn has_idle_m(&self) -> bool {
+        let idle = self.idle.lock();
+        !idle.ms.is_null() || !idle.polling.is_null()
+    }
+
+    /// No thread could be made for an idle P, but now one is idle: it went to sleep just after it was looked for in vain. A new one would
+    /// have found what there is to do.
+    pub(super) fn rouse(&self) {
+        self.searchers.look_again();
+        if self.searchers.idle() != 0 && (self.seat.is_unwatched() || self.any_work()) {
+            self.wake_one();
         }
     }
 

@@ -360,8 +360,8 @@ impl Keeper {
         let idle = idle_ps(&shared);
         let surplus = self.collect();
         let due = idle == 0 && shared.next_timer_hint() <= now;
-        if shared.threads.is_exhausted() {
-            self.stand_in(due, now);
+        if due && shared.lacks_threads() {
+            shared.run_timers_for_all(now);
         }
         let polled = self.events.look(&shared, idle, now);
         if !due && !shared.any_work() {
@@ -406,20 +406,6 @@ impl Keeper {
         };
         let nap = if pace == FAST_NS { AWAKE } else { SHORT };
         (nap, now + pace)
-    }
-
-    /// A thread was wanted and could not be had.
-    fn stand_in(&self, due: bool, now: u64) {
-        let shared = &self.shared;
-        if shared.lacks_threads() {
-            if due {
-                shared.run_timers_for_all(now);
-            }
-        } else if shared.searchers.idle() != 0 && (shared.seat.is_unwatched() || shared.any_work())
-        {
-            // One went to sleep just after it was looked for in vain: a new one would have found what it left.
-            shared.wake_one();
-        }
     }
 
     /// Checks a suspicion of deadlock once it has lasted. Returns when to come back to it: what is not certain at first may

@@ -274,7 +274,7 @@ impl Maker {
         }
     }
 
-    /// Makes the threads that were asked for. Returns when to try again if the system refused.
+    /// Makes the threads that were asked for. Returns when to try again if that could not be, and nobody is idle by now either.
     fn make_wanted(&mut self, now: u64) -> u64 {
         let shared = Arc::clone(&self.shared);
         let wanted = shared.threads.wants_m.swap(false, AcqRel);
@@ -282,18 +282,23 @@ impl Maker {
         if !wanted && !spare {
             return u64::MAX;
         }
-        match self.make_m() {
-            Ok(()) => u64::MAX,
-            // Without a spare there is only less preemption.
-            Err(_) if !wanted => u64::MAX,
-            Err(e) => {
-                self.complain(&e);
-                shared.threads.wants_m.store(true, Release);
-                shared.threads.exhausted.store(true, Relaxed);
-                shared.monitor.poke(); // it stands in for who is missing
-                now + RETRY_NS
-            }
+        let Err(e) = self.make_m() else {
+            return u64::MAX;
+        };
+        if !wanted {
+            return u64::MAX; // without a spare there is only less preemption
         }
+        if shared.has_idle_m() {
+            shared.threads.exhausted.store(false, Relaxed);
+            shared.rouse();
+            return u64::MAX;
+        }
+        self.complain(&e);
+        shared.threads.wants_m.store(true, Release);
+        if !shared.threads.exhausted.swap(true, Relaxed) {
+            shared.monitor.poke(); // it stands in for who is missing
+        }
+        now + RETRY_NS
     }
 
     fn make_m(&mut self) -> io::Result<()> {

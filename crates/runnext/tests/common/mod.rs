@@ -98,6 +98,21 @@ pub fn assert_rests(pause: impl Fn(Duration)) {
     assert_settles(used, 20_000, pause);
 }
 
+/// How often the threads of this process gave up a CPU of their own accord.
+pub fn switches() -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").expect("threads");
+    let status = |task: std::io::Result<std::fs::DirEntry>| {
+        std::fs::read_to_string(task.ok()?.path().join("status")).ok()
+    };
+    let count = |status: String| {
+        let line = status
+            .lines()
+            .find_map(|l| l.strip_prefix("voluntary_ctxt_switches:"))?;
+        line.trim().parse::<usize>().ok()
+    };
+    tasks.filter_map(status).filter_map(count).sum()
+}
+
 /// `count` must come to change by less than `most` in a `pause` of a second. What went before may take a while to end, so not the first time.
 #[track_caller]
 pub fn assert_settles(count: impl Fn() -> usize, most: usize, pause: impl Fn(Duration)) {
