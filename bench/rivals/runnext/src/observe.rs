@@ -48,12 +48,13 @@ fn round(what: &str, n: usize) -> Duration {
 fn recorder(args: &Args, rt: &Runtime) {
     let what = args.text("what", "yield").to_owned();
     let (n, rounds) = (args.get("n", 500_000_usize), args.get("rounds", 9_usize));
+    let events = args.get("events", 1_usize << 14);
     let (off, on) = rt.run(move || {
         round(&what, n);
         let mut best = [Duration::MAX; 2];
         for i in 0..2 * rounds {
             if i % 2 == 1 {
-                trace::start_flight_recorder(Options::default().events_per_proc(1 << 14))
+                trace::start_flight_recorder(Options::default().events_per_proc(events))
                     .expect("none runs");
             }
             best[i % 2] = best[i % 2].min(round(&what, n));

@@ -87,8 +87,8 @@ impl G {
 
     /// The number of that, as a trace has it.
     #[inline]
-    pub(crate) fn reason_bits(&self) -> u32 {
-        self.cold().reason.load(Relaxed).into()
+    pub(crate) fn reason_bits(&self) -> u8 {
+        self.cold().reason.load(Relaxed)
     }
 
     /// It is about to wait for this, as of `now`.

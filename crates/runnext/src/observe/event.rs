@@ -88,26 +88,32 @@ const ARG_BITS: u32 = 17;
 /// Headers are cache lines.
 const HEADER_BITS: u32 = 6;
 
-/// How a goroutine left its P, as part of the next one's [`Kind::Run`].
+/// How a goroutine left its P, as part of the next one's [`Kind::Run`]: all of that event but the goroutine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Left(pub(crate) u32);
+pub(crate) struct Left(u32);
 
 impl Left {
     /// It told so itself, or nobody was there.
-    pub(crate) const TOLD: Left = Left(0);
-    pub(crate) const YIELDED: Left = Left(1);
+    pub(crate) const TOLD: Left = Left::from_arg(0);
+    pub(crate) const YIELDED: Left = Left::from_arg(1);
 
-    /// It waits, for this reason.
+    /// It waits, for this reason, of which there are fewer than 256.
     #[inline(always)]
-    pub(crate) fn parked(reason: u32) -> Left {
-        Left(2 | reason << 2)
+    pub(crate) fn parked(reason: u8) -> Left {
+        Left::from_arg(2 | (reason as u32) << 2)
+    }
+
+    /// As the argument of a [`Kind::Run`] tells it.
+    pub(crate) const fn from_arg(arg: u32) -> Left {
+        Left(arg << KIND_BITS | Kind::Run as u32)
     }
 
     /// The same as an event of its own: kind and argument.
     pub(crate) fn event(self) -> Option<(Kind, u32)> {
-        match self.0 & 3 {
+        let arg = self.0 >> KIND_BITS;
+        match arg & 3 {
             1 => Some((Kind::Yield, 0)),
-            2 => Some((Kind::Park, self.0 >> 2)),
+            2 => Some((Kind::Park, arg >> 2)),
             _ => None,
         }
     }
@@ -135,6 +141,13 @@ impl Event {
                 | u64::from(arg & ((1 << ARG_BITS) - 1)) << KIND_BITS
                 | kind as u64,
         )
+    }
+
+    /// The goroutine goes on, after one that left so.
+    #[inline(always)]
+    pub(crate) fn run(after: Left, header: usize) -> Event {
+        let header = (header >> HEADER_BITS) as u64;
+        Event(header << (KIND_BITS + ARG_BITS) | u64::from(after.0))
     }
 
     #[inline(always)]
@@ -204,6 +217,15 @@ mod tests {
         assert_eq!(Left::TOLD.event(), None);
         assert_eq!(Left::YIELDED.event(), Some((Kind::Yield, 0)));
         assert_eq!(Left::parked(255).event(), Some((Kind::Park, 255)));
-        assert!(Left::parked(255).0 < 1 << ARG_BITS);
+        let run = |left| Event::run(left, 0x7fff_1234_5640).parts();
+        let parts = |arg| {
+            Some(Parts::Of {
+                kind: Kind::Run,
+                arg,
+                header: 0x7fff_1234_5640,
+            })
+        };
+        assert_eq!(run(Left::TOLD), parts(0));
+        assert_eq!(run(Left::parked(255)), parts(255 << 2 | 2));
     }
 }

@@ -60,8 +60,6 @@ pub(crate) const DEFAULT_HZ: u32 = 100;
 /// The flags while a coarse trace is all there is: what the inlined paths look for.
 const RECORDED: u32 = TRACE | COARSE;
 
-/// Events between two of a P that share a clock reading, in a trace that is always on.
-const EVENTS_PER_CLOCK: u64 = 256;
 /// Dispatches between two that show how long the queue is.
 const DISPATCHES_PER_COUNT: u32 = 64;
 /// Counters that many threads write are split this often.
@@ -85,16 +83,15 @@ pub(crate) fn set_coarse_ns(now: u64) {
     COARSE_NS.store(now, Relaxed);
 }
 
-/// One P's part.
+/// One P's part. In this order: what every switch touches lies together.
+#[repr(C)]
 pub(crate) struct Eye {
     flags: AtomicU32,
-    /// When the run that is timed began.
-    run_since: Cell<u64>,
-    ring: AtomicPtr<Ring>,
     /// How the last one left, in a coarse trace, if that is not told yet.
     pending: Cell<Left>,
-    /// The coarse time when the clock was last read for a coarse trace.
-    seen_ns: Cell<u64>,
+    ring: AtomicPtr<Ring>,
+    /// When the run that is timed began.
+    run_since: Cell<u64>,
     pub(crate) latency: Recorder,
     pub(crate) runs: Recorder,
 }
@@ -106,21 +103,26 @@ impl Eye {
             run_since: Cell::new(0),
             ring: AtomicPtr::new(ptr::null_mut()),
             pending: Cell::new(Left::TOLD),
-            seen_ns: Cell::new(0),
             latency: Recorder::new(),
             runs: Recorder::new(),
         }
     }
 
+    /// Acquired: who sees TRACE sees the ring.
+    #[inline(always)]
+    fn flags(&self) -> u32 {
+        self.flags.load(Acquire)
+    }
+
     #[inline(always)]
     fn has(&self, flags: u32) -> bool {
-        self.flags.load(Relaxed) & flags != 0
+        self.flags() & flags != 0
     }
 
     /// A goroutine that was woken is queued on this P, or by its owner.
     #[inline(always)]
     pub(crate) fn queued(&self, seen: &Observe, g: &G) {
-        let flags = self.flags.load(Relaxed);
+        let flags = self.flags();
         if flags == RECORDED {
             self.put_coarse(Event::of(Kind::Wake, 0, ptr::from_ref(g).addr()));
         } else if flags & (SAMPLE | TRACE) != 0 {
@@ -143,10 +145,10 @@ impl Eye {
     /// A goroutine goes on on this P.
     #[inline(always)]
     pub(crate) fn dispatched(&self, p: &P, g: &G) {
-        let flags = self.flags.load(Relaxed);
+        let flags = self.flags();
         if flags & COARSE != 0 {
             let left = self.pending.replace(Left::TOLD);
-            self.put_coarse(Event::of(Kind::Run, left.0, ptr::from_ref(g).addr()));
+            self.put_coarse(Event::run(left, ptr::from_ref(g).addr()));
         } else if flags & TRACE != 0 {
             self.dispatched_slow(p, g);
         }
@@ -164,7 +166,7 @@ impl Eye {
     /// A goroutine switched off: it asks for this, or has ended.
     #[inline(always)]
     pub(crate) fn left(&self, seen: &Observe, g: &G, what: Option<Switch>) {
-        let flags = self.flags.load(Relaxed);
+        let flags = self.flags();
         if flags == RECORDED {
             self.left_coarse(g, what);
         } else if flags & (SAMPLE | RUN | TRACE) != 0 {
@@ -184,13 +186,13 @@ impl Eye {
 
     #[inline(never)]
     fn left_slow(&self, seen: &Observe, g: &G, what: Option<Switch>) {
-        let flags = self.flags.load(Relaxed);
+        let flags = self.flags();
         if flags & COARSE != 0 {
             self.left_coarse(g, what);
         } else if flags & TRACE != 0 {
             match what {
                 Some(Switch::Yield) => self.emit(Kind::Yield, 0, g),
-                Some(Switch::Park) => self.emit(Kind::Park, g.reason_bits(), g),
+                Some(Switch::Park) => self.emit(Kind::Park, g.reason_bits().into(), g),
                 None => self.put(Event::value(Kind::End, g.id())),
             }
         }
@@ -261,7 +263,7 @@ impl Eye {
     /// A goroutine was made by this P's owner, who is about to queue it.
     #[inline(always)]
     fn born(&self, seen: &Observe, g: &G) {
-        let flags = self.flags.load(Relaxed);
+        let flags = self.flags();
         if flags == RECORDED {
             // Its number is told at its end, or by the header as long as it lives.
             self.put_coarse(Event::of(Kind::Born, 0, ptr::from_ref(g).addr()));
@@ -307,48 +309,46 @@ impl Eye {
     #[inline]
     fn put(&self, event: Event) {
         if self.has(COARSE) {
-            self.put_coarse(event);
-        } else if let Some(ring) = self.ring() {
-            ring.push(Event::value(Kind::Clock, clock::ticks()));
-            ring.push(event);
+            return self.put_coarse(event);
         }
+        let ring = self.ring();
+        ring.push(Event::value(Kind::Clock, clock::ticks()));
+        ring.push(event);
     }
 
     /// Writes an event of the same moment as the last.
     #[inline]
     fn put_more(&self, event: Event) {
-        if let Some(ring) = self.ring() {
-            ring.push(event);
-        }
+        self.ring().push(event);
     }
 
+    /// As [`put`](Self::put), while COARSE is set.
     #[inline(always)]
     fn put_coarse(&self, event: Event) {
-        let Some(ring) = self.ring() else { return };
-        if ring.written().is_multiple_of(EVENTS_PER_CLOCK) || self.seen_ns.get() != coarse_ns() {
-            self.put_clock(ring);
-        }
-        ring.push(event);
+        self.ring().push_coarse(event);
     }
 
-    #[cold]
-    #[inline(never)]
-    fn put_clock(&self, ring: &Ring) {
-        self.seen_ns.set(coarse_ns());
-        ring.push(Event::value(Kind::Clock, clock::ticks()));
-    }
-
+    /// For who has seen TRACE.
     #[inline(always)]
-    fn ring(&self) -> Option<&Ring> {
-        // SAFETY: a ring lives as long as its runtime; the owner of the P is its one writer.
-        unsafe { self.ring.load(Acquire).as_ref() }
+    fn ring(&self) -> &Ring {
+        // SAFETY: there is one since before TRACE was set, and it lives as long as its runtime.
+        unsafe { &*self.ring.load(Relaxed) }
+    }
+
+    /// Time has passed: the next event of a coarse trace needs a clock. By anybody.
+    #[inline]
+    pub(crate) fn doubt_clock(&self) {
+        if self.has(COARSE) {
+            self.ring().doubt_clock();
+        }
     }
 
     /// Starts or stops the trace of this P.
     pub(crate) fn set_tracing(&self, ring: Option<&Ring>, coarse: bool) {
         self.flags.fetch_and(!(TRACE | COARSE), SeqCst);
         if let Some(ring) = ring {
-            self.ring.store(ptr::from_ref(ring).cast_mut(), Release);
+            self.ring.store(ptr::from_ref(ring).cast_mut(), Relaxed);
+            ring.doubt_clock();
             let flags = if coarse { TRACE | COARSE } else { TRACE };
             self.flags.fetch_or(flags, SeqCst);
         }

@@ -1,22 +1,41 @@
 //! A ring of events with one writer, who never waits, and readers who find out what they missed.
 //!
 //! # Protocol
-//! writer: 1 write the slot of number `written`  2 publish `written + 1`
-//! reader: 1 read `written`  2 copy the slots before it  3 read `written` again: of what was copied, all that the
-//! writer may have begun to overwrite meanwhile is dropped
+//! The ring is a row of blocks. What the writer needs for an event is where to put it and where to stop and think: at the end of its block.
+//!
+//! writer: 1 write the slot at the cursor  2 publish the cursor after it
+//! between blocks: 1 publish the number of the first event of the next  2 publish the cursor there
+//! reader: 1 `written`: the number its block began with, and how far the cursor is from there  2 copy the slots before it  3 `written`
+//! again: of what was copied, all that the writer may have begun to overwrite meanwhile is dropped
 //!
 //! # Invariants
 //! I1  A copy holds a gapless run of events, in order, and begins with a time; `lost` says how many came before it and are gone.
 //! I2  A slot being overwritten is dropped by the reader: slots are atomics, so reading it is no race.
+//! I3  The cursor is in the block that `turned` tells of, or at its end; or, between blocks, at the end of the one before.
 
-use std::sync::atomic::{AtomicU64, Ordering::*, fence};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::*, fence};
+use std::{mem, ptr};
 
-use super::event::Event;
+use runnext_sys::{clock, cpu};
 
+use super::event::{Event, Kind};
+
+/// Events in a block: in a coarse trace they share a clock reading.
+const BLOCK: usize = 128;
+/// Slots in a cache line.
+const SLOTS_PER_LINE: usize = 8;
+
+/// See the [module](self). Those of several Ps are made one after the other, and each is written at every switch: on lines of their own.
+#[repr(align(128))]
 pub(crate) struct Ring {
+    /// The next slot to write.
+    cursor: AtomicPtr<AtomicU64>,
+    /// Where the writer stops: at the end of its block, or at once if null.
+    limit: AtomicPtr<AtomicU64>,
+    /// The number of the first event of the block.
+    turned: AtomicU64,
     slots: Box<[AtomicU64]>,
-    /// Events ever written.
-    written: AtomicU64,
+    block: usize,
 }
 
 /// What a reader got.
@@ -31,35 +50,109 @@ impl Ring {
     /// Room for `capacity` words, rounded up to a power of two. Allocates.
     pub(crate) fn new(capacity: usize) -> Ring {
         let capacity = capacity.next_power_of_two().max(2);
+        let slots: Box<[_]> = (0..capacity).map(|_| AtomicU64::new(0)).collect();
         Ring {
-            slots: (0..capacity).map(|_| AtomicU64::new(0)).collect(),
-            written: AtomicU64::new(0),
+            cursor: AtomicPtr::new(slots.as_ptr().cast_mut()),
+            limit: AtomicPtr::new(ptr::null_mut()),
+            turned: AtomicU64::new(0),
+            block: BLOCK.min(capacity / 2),
+            slots,
         }
     }
 
-    /// Events ever written.
-    #[inline(always)]
+    /// Events ever written. A moment's view, unless nobody writes.
     pub(crate) fn written(&self) -> u64 {
-        self.written.load(Relaxed)
+        loop {
+            let turned = self.turned.load(Acquire);
+            let cursor = self.cursor.load(Acquire);
+            // A cursor from after the turn tells of it.
+            if self.turned.load(Relaxed) == turned {
+                let from = self.place(turned);
+                let ahead = cursor.addr().wrapping_sub(from.addr()) / mem::size_of::<AtomicU64>();
+                // I3: between blocks it may be anywhere.
+                return turned + if ahead <= self.block { ahead as u64 } else { 0 };
+            }
+        }
+    }
+
+    /// Where an event lies.
+    fn place(&self, n: u64) -> *mut AtomicU64 {
+        let slot = &self.slots[n as usize & (self.slots.len() - 1)];
+        ptr::from_ref(slot).cast_mut()
     }
 
     /// Adds an event. By the one writer.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn push(&self, event: Event) {
-        let n = self.written.load(Relaxed);
-        // SAFETY: there are at least two slots, and the mask is one less than how many.
-        let slot = unsafe {
-            self.slots
-                .get_unchecked(n as usize & (self.slots.len() - 1))
-        };
-        // Released: who sees it sees that the number before was published.
-        slot.store(event.0, Release);
-        self.written.store(n + 1, Release);
+        let mut at = self.cursor.load(Relaxed);
+        if at >= self.limit.load(Relaxed) {
+            at = self.go_on();
+        }
+        self.put(at, event);
+    }
+
+    /// The same, after its time where a block begins, or time has passed ([`doubt_clock`](Self::doubt_clock)).
+    #[inline(always)]
+    pub(crate) fn push_coarse(&self, event: Event) {
+        let mut at = self.cursor.load(Relaxed);
+        if at >= self.limit.load(Relaxed) {
+            at = self.put_clock();
+        }
+        self.put(at, event);
+    }
+
+    /// The next event needs a clock. By anybody.
+    pub(crate) fn doubt_clock(&self) {
+        self.limit.store(ptr::null_mut(), Relaxed);
+    }
+
+    #[inline(always)]
+    fn put(&self, at: *mut AtomicU64, event: Event) {
+        // SAFETY: the cursor is before the end of its block, where the limit is, or came from `go_on`.
+        unsafe {
+            // Released: who sees it sees that the number before was published.
+            (*at).store(event.0, Release);
+            self.cursor.store(at.add(1), Release);
+        }
+    }
+
+    /// Returns where the event after it goes.
+    #[cold]
+    #[inline(never)]
+    fn put_clock(&self) -> *mut AtomicU64 {
+        self.put(self.go_on(), Event::value(Kind::Clock, clock::ticks()));
+        self.go_on()
+    }
+
+    /// Sets the limit anew, at the end of a block that of the next. Returns the cursor, which is before it.
+    #[cold]
+    fn go_on(&self) -> *mut AtomicU64 {
+        let block = self.block as u64;
+        let mut turned = self.turned.load(Relaxed);
+        let mut at = self.cursor.load(Relaxed);
+        if self.written() == turned + block {
+            turned += block;
+            self.turned.store(turned, Release);
+            at = self.place(turned);
+            self.cursor.store(at, Release);
+            self.prefetch(turned + block);
+        }
+        // SAFETY: a ring is a row of whole blocks, so this is the end of one.
+        let end = unsafe { self.place(turned).add(self.block) };
+        self.limit.store(end, Relaxed);
+        at
+    }
+
+    /// The block of event number `n` will be written soon, and may not be in a cache any more.
+    fn prefetch(&self, n: u64) {
+        for i in (0..self.block).step_by(SLOTS_PER_LINE) {
+            cpu::prefetch(self.place(n + i as u64));
+        }
     }
 
     /// What was written since `since` and is still there, from the first time on.
     pub(crate) fn copy(&self, since: u64) -> Copied {
-        let end = self.written.load(Acquire);
+        let end = self.written();
         let len = self.slots.len() as u64;
         let start = end.saturating_sub(len).max(since.min(end));
         let events: Vec<Event> = (start..end)
@@ -70,7 +163,7 @@ impl Ring {
             .collect();
         fence(Acquire);
         // The writer may be in the middle of number `now`, which takes the place of `now - len`.
-        let now = self.written.load(Relaxed);
+        let now = self.written();
         let whole = (now + 1).saturating_sub(len).clamp(start, end);
         let kept = &events[(whole - start) as usize..];
         // Events whose time was overwritten happened nobody knows when.

@@ -39,18 +39,19 @@ impl Observe {
     /// The monitor looks: it is `now`. Returns when it should look again for the samples' sake, if a P is at work.
     pub(crate) fn tick<'a>(&self, ps: impl Iterator<Item = &'a P>, now: u64) -> u64 {
         set_coarse_ns(now);
-        let hz = self.hz();
-        if hz == 0 {
+        let samples = self.hz() != 0;
+        for p in ps {
+            p.eye.doubt_clock();
+            if samples && !p.eye.has(SAMPLE) {
+                p.eye.flags.fetch_or(SAMPLE, Relaxed);
+            }
+        }
+        if !samples {
             return u64::MAX;
         }
         if now >= self.next_due.load(Relaxed) {
             self.next_due.store(now + self.period(), Relaxed);
             self.due.store(true, Relaxed);
-        }
-        for p in ps {
-            if !p.eye.has(SAMPLE) {
-                p.eye.flags.fetch_or(SAMPLE, Relaxed);
-            }
         }
         self.next_due.load(Relaxed)
     }

@@ -378,13 +378,14 @@ fn execute(m: &'static M, g: &'static G) -> bool {
     bump(&m.p().stats.dispatched);
     loop {
         g.state.set_running();
-        m.p().eye.dispatched(m.p(), g);
+        let p = m.p();
+        p.eye.dispatched(p, g);
         // SAFETY: dispatched by this M, which is on its own stack; it has a stack.
         let asked = unsafe { g.resume(ptr::NonNull::from(m).cast()) };
         let p = m.p(); // R2
-        p.eye.left(&shared.observe, g, asked);
         match asked {
             Some(Switch::Park) => {
+                p.eye.left(&shared.observe, g, asked);
                 g.lose_weight();
                 if g.state.park() == Parked::Waiting {
                     break;
@@ -392,11 +393,13 @@ fn execute(m: &'static M, g: &'static G) -> bool {
                 // Notified between publishing itself and here: it goes on at once, on the same slice.
             }
             Some(Switch::Yield) => {
+                p.eye.left(&shared.observe, g, asked);
                 g.state.set_runnable();
                 shared.put_tail(p, g);
                 break;
             }
             None => {
+                p.eye.left(&shared.observe, g, asked);
                 // SAFETY: it ended. This M owns its P.
                 unsafe { p.own().give_stack(g.detach(), shared) };
                 spawn::bury(shared, p, g);

@@ -76,7 +76,7 @@ fn decode(p: usize, events: &[Event], into: &mut Vec<Item>) {
                 let before = std::mem::replace(&mut running, 0);
                 match kind {
                     Kind::Run => {
-                        if let Some((kind, arg)) = Left(arg).event()
+                        if let Some((kind, arg)) = Left::from_arg(arg).event()
                             && before != 0
                         {
                             into.push(item(kind, arg, before, None));
@@ -299,9 +299,9 @@ mod tests {
             at(1),
             Event::of(Kind::Run, 0, A),
             at(2),
-            Event::of(Kind::Run, Left::YIELDED.0, B),
+            Event::run(Left::YIELDED, B),
             at(3),
-            Event::of(Kind::Run, Left::parked(4).0, A),
+            Event::run(Left::parked(4), A),
             at(4),
             Event::of(Kind::Yield, 0, 0),
         ];
