@@ -81,7 +81,7 @@ pub fn pick(view: &View) -> Pick {
         return Pick::Global(1);
     }
     if view.next {
-        return if view.chain < CHAIN && !view.expired {
+        return if goes_on(view.chain, view.expired) {
             Pick::Next
         } else if view.local || view.urgent || view.global > 0 {
             Pick::Kick
@@ -99,6 +99,12 @@ pub fn pick(view: &View) -> Pick {
         0 => Pick::Search,
         n => Pick::Global(batch(n, view.procs)),
     }
+}
+
+/// Whether `runnext`, if there is one, runs on the running slice, whoever else waits on the P.
+#[inline]
+pub fn goes_on(chain: u32, expired: bool) -> bool {
+    chain < CHAIN && !expired
 }
 
 /// A P's fair part of a global queue of `len`.

@@ -15,7 +15,7 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 
 use runnext_core::list::List;
-use runnext_core::next::View;
+use runnext_core::next::{self, View};
 use runnext_core::rng::Dice;
 use runnext_core::runq::RunQueue;
 use runnext_sys::cpu;
@@ -195,6 +195,12 @@ impl P {
             chain: self.chain.get(),
             expired: self.expired.load(Relaxed),
         }
+    }
+
+    /// Whether `runnext` of a lane goes on with the running slice.
+    #[inline]
+    pub(crate) fn goes_on(&self) -> bool {
+        next::goes_on(self.chain.get(), self.expired.load(Relaxed))
     }
 
     /// A dispatch on a slice of its own.

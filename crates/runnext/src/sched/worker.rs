@@ -88,7 +88,9 @@ fn find_runnable(m: &'static M) -> Option<&'static G> {
                     }
                     // SAFETY: queued, so alive.
                     let g = unsafe { g.as_ref() };
-                    shared.watch_timers(p, g);
+                    if seat {
+                        shared.watch_timers(p, g); // asked once, as below
+                    }
                     return Some(g);
                 }
                 Next::Search => {

@@ -33,7 +33,7 @@ pub(in crate::sched) enum Next {
 #[inline]
 pub(in crate::sched) fn next(shared: &Shared, p: &P) -> Next {
     let here = &p.groups;
-    here.account();
+    here.account(p);
     if !here.over.load(Relaxed)
         && let Some(g) = in_turn(shared, p)
     {
@@ -115,7 +115,7 @@ pub(super) fn turn(shared: &Shared, p: &P) -> Next {
         let mut lanes = here.lanes();
         if lanes.refresh(ledger, now) {
             here.set_on(false);
-            here.forget_last();
+            here.forget_last(p);
             return Next::Plain;
         }
         let pick = lanes.pick(ledger, now, root, steal);
@@ -136,7 +136,10 @@ pub(super) fn turn(shared: &Shared, p: &P) -> Next {
                     if shared.searchers.idle() != 0 && shared.offers_grouped(p) {
                         shared.wake_one(); // what went back to the lists was announced to nobody
                     }
-                    return Next::Run(dispatched(shared, p, g));
+                    let g = dispatched(shared, p, g);
+                    // SAFETY: it was queued, so it is alive.
+                    shared.watch_timers(p, unsafe { g.as_ref() }); // that of a group may be new
+                    return Next::Run(g);
                 }
                 // A thief was faster.
                 now = clock::now_ns();
@@ -152,7 +155,7 @@ pub(super) fn turn(shared: &Shared, p: &P) -> Next {
                 for at in [timer, until].into_iter().flatten() {
                     shared.arm_groups(at);
                 }
-                here.forget_last();
+                here.forget_last(p);
                 return Next::Search;
             }
         }
@@ -164,7 +167,7 @@ impl Shared {
     pub(in crate::sched) fn end_turn(&self, p: &P) {
         if p.groups.is_on() {
             p.groups.charge_last();
-            p.groups.forget_last();
+            p.groups.forget_last(p);
             self.end_turn_at(p, clock::now_ns());
         }
     }
