@@ -36,7 +36,7 @@ impl Observe {
         self.next_due.store(0, Relaxed);
     }
 
-    /// The monitor looks: it is `now`. Returns when it should look again for the samples' sake, if a P is at work.
+    /// The monitor looks: it is `now`. Returns when it should look again at the latest for the samples' sake, if a P is at work.
     pub(crate) fn tick<'a>(&self, ps: impl Iterator<Item = &'a P>, now: u64) -> u64 {
         set_coarse_ns(now);
         let samples = self.hz() != 0;
@@ -49,11 +49,16 @@ impl Observe {
         if !samples {
             return u64::MAX;
         }
-        if now >= self.next_due.load(Relaxed) {
-            self.next_due.store(now + self.period(), Relaxed);
+        let due = self.next_due.load(Relaxed);
+        if now >= due {
+            // From when it should have been: looks that come late must not make samples rarer.
+            let next = Some(due + self.period()).filter(|next| *next > now);
+            self.next_due
+                .store(next.unwrap_or(now + self.period()), Relaxed);
             self.due.store(true, Relaxed);
         }
-        self.next_due.load(Relaxed)
+        // By then it has mostly come for another reason: it need not for this one alone.
+        self.next_due.load(Relaxed) + self.period() / 4
     }
 
     /// A goroutine that its caller is about to queue will be timed.

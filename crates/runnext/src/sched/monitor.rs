@@ -381,8 +381,7 @@ impl Keeper {
         }
         self.quiet = 0;
         if idle > 0 {
-            self.spread_work(now);
-            return (SHORT, now + STEADY_NS);
+            return (SHORT, now + self.spread_work(now));
         }
         let mut pace = CALM_NS;
         let timer = shared.all_ps().any(|p| p.timers.next() <= now);
@@ -396,6 +395,10 @@ impl Keeper {
             let Some(p) = shared.p((first + i) % procs) else {
                 break;
             };
+            // Who was asked is perhaps on this CPU, and cannot answer before we sleep.
+            if waiting > 0 && light == 0 && now < self.looks[p.id].at + STEADY_NS {
+                continue;
+            }
             lively &= self.is_lively(p);
             pace = pace.min(self.look_at(p, &mut light, now));
         }
@@ -463,14 +466,17 @@ impl Keeper {
         in_use
     }
 
-    /// Goroutines wait while a P is idle. Somebody is on its way, or their P was expected to run them itself, and does not.
-    fn spread_work(&mut self, now: u64) {
+    /// Goroutines wait while a P is idle. Somebody is on its way, or their P was expected to run them itself, and does not. Returns how
+    /// soon to look again.
+    fn spread_work(&mut self, now: u64) -> u64 {
         let shared = Arc::clone(&self.shared);
         let mut stuck = shared.has_global() || shared.all_ps().any(|p| shared.offers_grouped(p));
+        let mut lively = !stuck;
         for p in shared.all_ps().filter(|p| p.has_work()) {
             if self.looks.len() <= p.id {
                 self.looks.resize(p.id + 1, Look::NONE);
             }
+            lively &= self.is_lively(p);
             let look = &mut self.looks[p.id];
             let tick = p.tick.load(Relaxed);
             if look.tick == tick && now >= look.at + STEADY_NS / 2 {
@@ -482,5 +488,6 @@ impl Keeper {
         if stuck {
             shared.wake_one();
         }
+        if lively { CALM_NS } else { STEADY_NS }
     }
 }

@@ -17,13 +17,15 @@ use std::sync::atomic::Ordering::*;
 use super::AWAKE;
 use crate::sched::Shared;
 
-/// Over how long the looks of owners are counted.
+/// Over how long the looks of owners are counted; and the same while the monitor is in the poller, where it gets in the way of those who look:
+/// each event wakes it.
 const WINDOW_NS: u64 = 2_000_000;
-/// So many looks are enough, and so many dispatches: those who dispatch look soon. Guesses: a batch of requests that are served in turn takes
-/// less than the window, and computing goroutines are dispatched a few times in it. `bench group-wake via=socket` shows one side, `bench echo`
-/// the other, where the monitor only gets in the way.
+const WINDOW_INSIDE_NS: u64 = 1_000_000;
+/// So many looks in [`WINDOW_NS`] are enough, or so many dispatches for each P: those who dispatch look soon (`Hub::want_look`). Guesses: requests
+/// of up to a tenth of a millisecond leave enough, computing goroutines are dispatched a few times. `bench group-wake via=socket` shows one side,
+/// `bench echo` and `http` the other.
 const ENOUGH_LOOKS: u32 = 8;
-const ENOUGH_DISPATCHES: u32 = 64;
+const ENOUGH_DISPATCHES: u32 = 16;
 
 /// What the monitor remembers of it.
 pub(super) struct Watch {
@@ -31,6 +33,8 @@ pub(super) struct Watch {
     looks: u32,
     dispatches: u32,
     since: u64,
+    /// How many looks there were when the monitor last looked.
+    last: u32,
     /// The owners looked too rarely in the last window.
     stale: bool,
 }
@@ -41,6 +45,7 @@ impl Watch {
             looks: 0,
             dispatches: 0,
             since: 0,
+            last: 0,
             stale: false,
         }
     }
@@ -56,12 +61,22 @@ impl Watch {
         if !hub.is_waited_for() {
             return true; // just now: who was woken by an event may wait for the next one soon
         }
-        if now >= self.since + WINDOW_NS {
+        if hub.looks() == self.last {
+            hub.want_look();
+        }
+        self.last = hub.looks();
+        let window = if self.stale {
+            WINDOW_INSIDE_NS
+        } else {
+            WINDOW_NS
+        };
+        if now >= self.since + window {
             let (looks, dispatches) = (self.looks, self.dispatches);
             self.begin(shared, now);
-            let looks = self.looks.wrapping_sub(looks);
-            let dispatches = self.dispatches.wrapping_sub(dispatches);
-            self.stale = looks == 0 || looks < ENOUGH_LOOKS && dispatches < ENOUGH_DISPATCHES;
+            let many = |n: u32, enough: u32| u64::from(n) * WINDOW_NS >= u64::from(enough) * window;
+            let enough = ENOUGH_DISPATCHES * shared.procs() as u32;
+            self.stale = !many(self.looks.wrapping_sub(looks), ENOUGH_LOOKS)
+                && !many(self.dispatches.wrapping_sub(dispatches), enough);
         }
         if self.stale && idle > 0 {
             shared.wake_one();

@@ -5,7 +5,7 @@
 //! |------------------------------------|-------------------------------------------------------------------------------------|
 //! | the M in the seat (`seat`)         | no work anywhere: it waits in the poller, then takes an idle P for what it found    |
 //! | a P's owner, without waiting       | its queues are empty and others' too, or there was nothing to steal from them; and  |
-//! |                                    | every [`LOOK_EVERY`]th dispatch                                                     |
+//! |                                    | every [`LOOK_EVERY`]th dispatch, or if the monitor has seen that nobody did lately  |
 //! | the monitor                        | no P is idle and none of their owners has looked lately: it waits in the poller     |
 //!
 //! One thread at a time waits and one looks. Nobody looks while an M waits: what is there has woken it. While the monitor waits owners
@@ -212,7 +212,7 @@ impl Shared {
     /// As [`look_for_events`](Self::look_for_events), now and then, by an owner whose queues are never empty.
     #[inline]
     pub(in crate::sched) fn look_now_and_then(&self, p: &P) {
-        if p.tick.load(Relaxed).is_multiple_of(LOOK_EVERY) {
+        if p.tick.load(Relaxed).is_multiple_of(LOOK_EVERY) || self.seat.hub().is_look_wanted() {
             self.look_for_events(p);
         }
     }

@@ -28,6 +28,8 @@ pub(crate) struct Hub {
     events: UnsafeCell<Events>,
     /// Grows with each look by a P's owner: tells the monitor that somebody looks.
     looks: AtomicU32,
+    /// The monitor wants a look of whoever dispatches next.
+    wanted: AtomicBool,
     /// Who would be woken by a descriptor: parked goroutines, and sockets that futures use.
     waiting: AtomicUsize,
 }
@@ -45,6 +47,7 @@ impl Hub {
             quick: AtomicBool::new(false),
             events: UnsafeCell::new(Events::new()),
             looks: AtomicU32::new(0),
+            wanted: AtomicBool::new(false),
             waiting: AtomicUsize::new(0),
         })
     }
@@ -112,6 +115,7 @@ impl Hub {
         if self.quick.load(Relaxed) || self.quick.swap(true, Acquire) {
             return None;
         }
+        self.wanted.store(false, Relaxed);
         self.looks
             .store(self.looks.load(Relaxed).wrapping_add(1), Relaxed);
         // SAFETY: I2.
@@ -120,6 +124,16 @@ impl Hub {
         let found = (!events.is_empty()).then(|| f(events));
         self.quick.store(false, Release);
         found
+    }
+
+    /// Nobody has looked for a while: who dispatches next does.
+    pub(in crate::sched) fn want_look(&self) {
+        self.wanted.store(true, Relaxed);
+    }
+
+    #[inline]
+    pub(super) fn is_look_wanted(&self) -> bool {
+        self.wanted.load(Relaxed)
     }
 
     /// How often a P's owner has looked.
