@@ -181,6 +181,10 @@ impl<T> RunQueue<T> {
     #[inline(always)]
     unsafe fn read(&self, number: u64) -> NonNull<T> {
         let g = self.slot(number).load(Relaxed);
+        assert!(
+            !cfg!(test) || !g.is_null(),
+            "slot {number} was never written"
+        );
         // SAFETY: only handles are ever written to slots.
         unsafe { NonNull::new_unchecked(g) }
     }
@@ -261,7 +265,8 @@ impl<T: Linked> RunQueue<T> {
             return Ok(());
         }
         let tail = self.own.tail.load(Relaxed);
-        self.own.tail.store(tail | KICK, Relaxed); // I6; the swap's Release covers it
+        // I6. Released, though the swap would do for that: who reads the mark reads slots below it.
+        self.own.tail.store(tail | KICK, Release);
         match NonNull::new(self.own.next.swap(g.as_ptr(), Release)) {
             // SAFETY: the caller is the owner, and what was in `next` is no longer in this queue.
             Some(kicked) => unsafe { self.push_at(tail, kicked) },
@@ -407,7 +412,8 @@ impl<T: Linked> RunQueue<T> {
     #[inline]
     pub unsafe fn peek(&self, ahead: u64) -> Option<NonNull<T>> {
         let number = self.head.load(Relaxed) + ahead;
-        if number >= self.own.tail.load(Relaxed) {
+        // Acquire: others than the owner see with it what is in the slots below; and perhaps a mark.
+        if number >= self.own.tail.load(Acquire) & !KICK {
             return None;
         }
         // SAFETY: below tail: written (I2).

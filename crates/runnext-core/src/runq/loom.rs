@@ -293,3 +293,23 @@ fn spilling_kick_against_thief_and_poller() {
         once_each(taken, 6);
     });
 }
+
+/// Others than the owner guess who is first: what they are shown was a handle at some time, also while a kick is under way.
+#[test]
+fn kick_against_a_guess() {
+    model(|| {
+        let world = World::new(3);
+        let guesser = {
+            let world = Arc::clone(&world);
+            // SAFETY: what it says is taken for a guess.
+            thread::spawn(move || unsafe { world.queue.peek(0) })
+        };
+        let mut taken = Vec::new();
+        (0..3).for_each(|id| world.kick(id, &mut taken));
+        if let Some(guess) = guesser.join().unwrap() {
+            assert!((0..3).any(|id| world.items.get(id) == guess));
+        }
+        taken.extend(world.drain());
+        once_each(taken, 3);
+    });
+}
