@@ -69,7 +69,7 @@ const CALM_NS: u64 = 2_000_000;
 const LONG_NS: u64 = 10_000_000;
 /// Between two looks at the timers of busy Ps; the longest, while all of them dispatch often enough to see to their own.
 const TIMERS_EVERY_NS: u64 = 50_000;
-const TIMERS_RARELY_NS: u64 = 400_000;
+const TIMERS_RARELY_NS: u64 = CALM_NS;
 /// How long it waits for a P it has just asked to give way to a timer that is due.
 const ASKED_NS: u64 = 125_000;
 /// How long everything rests before it is looked at as a deadlock.
