@@ -387,7 +387,7 @@ impl Keeper {
         let timer = shared.all_ps().any(|p| p.timers.next() <= now);
         let waiting = shared.urgent_len() + usize::from(timer);
         let mut light = waiting.saturating_sub(self.on_its_way(now));
-        let mut lively = true;
+        let (mut lively, mut answers) = (true, false);
         let procs = shared.procs();
         self.make_room();
         let first = self.first(procs);
@@ -396,11 +396,13 @@ impl Keeper {
                 break;
             };
             // Who was asked is perhaps on this CPU, and cannot answer before we sleep.
-            if waiting > 0 && light == 0 && now < self.looks[p.id].at + STEADY_NS {
+            if answers && light == 0 && now < self.looks[p.id].at + STEADY_NS {
                 continue;
             }
             lively &= self.is_lively(p);
+            let before = light;
             pace = pace.min(self.look_at(p, &mut light, now));
+            answers |= light < before;
         }
         self.timers_every = if lively {
             (self.timers_every * 2).min(TIMERS_RARELY_NS)

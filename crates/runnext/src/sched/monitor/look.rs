@@ -122,9 +122,9 @@ impl Keeper {
                     let used = look.cpu.saturating_sub(last.cpu);
                     // One that is on a CPU, or waits for one, is not about to be taken for blocked; nor is one known to compute.
                     let hog = m.g().is_some_and(|g| !g.is_light());
-                    let rests = last.m == m.id && used < (now - last.at) / 2;
                     let whole = last.m == m.id && used > (now - last.at) / 4 * 3;
-                    if rests && is_asleep(*state) {
+                    let rested = last.m == m.id && !whole;
+                    if rested && is_asleep(*state) {
                         pace = FAST_NS;
                     } else if whole && same || hog || self.is_lively(p) {
                         pace = CALM_NS;
