@@ -181,6 +181,7 @@ impl<T> RunQueue<T> {
     #[inline(always)]
     unsafe fn read(&self, number: u64) -> NonNull<T> {
         let g = self.slot(number).load(Relaxed);
+        // Not a debug assertion: models are checked in release builds.
         assert!(
             !cfg!(test) || !g.is_null(),
             "slot {number} was never written"

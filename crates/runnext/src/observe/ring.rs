@@ -127,20 +127,23 @@ impl Ring {
     /// Sets the limit anew, at the end of a block that of the next. Returns the cursor, which is before it.
     #[cold]
     fn go_on(&self) -> *mut AtomicU64 {
-        let block = self.block as u64;
         let mut turned = self.turned.load(Relaxed);
         let mut at = self.cursor.load(Relaxed);
-        if self.written() == turned + block {
-            turned += block;
+        if at == self.end_of(turned) {
+            turned += self.block as u64;
             self.turned.store(turned, Release);
             at = self.place(turned);
             self.cursor.store(at, Release);
-            self.prefetch(turned + block);
+            self.prefetch(turned + self.block as u64);
         }
-        // SAFETY: a ring is a row of whole blocks, so this is the end of one.
-        let end = unsafe { self.place(turned).add(self.block) };
-        self.limit.store(end, Relaxed);
+        self.limit.store(self.end_of(turned), Relaxed);
         at
+    }
+
+    /// Behind the block that begins with event number `turned`.
+    fn end_of(&self, turned: u64) -> *mut AtomicU64 {
+        // SAFETY: a ring is a row of whole blocks.
+        unsafe { self.place(turned).add(self.block) }
     }
 
     /// The block of event number `n` will be written soon, and may not be in a cache any more.

@@ -21,7 +21,7 @@
 //! | `nap`  | sleeps                                   | who pokes it                                              |
 //! |--------|------------------------------------------|-----------------------------------------------------------|
 //! | AWAKE  | not, or for less than a look may wait    | nobody                                                    |
-//! | SHORT  | up to [`STEADY_NS`]: goroutines wait     | who makes a light goroutine runnable and finds no idle P  |
+//! | SHORT  | up to [`CALM_NS`]: goroutines wait       | who makes a light goroutine runnable and finds no idle P  |
 //! | DEEP   | none wait: 10 ms, or if no P is in use   | who makes any goroutine runnable and finds no idle P, or  |
 //! |        | until poked                              | does not wake one; a thread that has burnt a slice of CPU |
 //!
@@ -38,7 +38,7 @@
 //!     until it has a P again; if all others wait for that lock, only this thread can see it and hand the P on.
 //! I2  An M that a P names is alive while `watching` is held (`M::hand`, `Threads::reap`).
 //!
-//! Tunables: [`FAST_NS`], [`STEADY_NS`]: guesses that keep the longest gap beside a blocked thread under 2 ms (`bench gap`); the
+//! Tunables: [`FAST_NS`], [`STEADY_NS`]: guesses that keep the longest gap beside a blocked thread under 3 ms (`bench gap`); the
 //! price is in `bench lost`.
 
 mod events;

@@ -385,6 +385,7 @@ fn execute(m: &'static M, g: &'static G) -> bool {
         // SAFETY: dispatched by this M, which is on its own stack; it has a stack.
         let asked = unsafe { g.resume(ptr::NonNull::from(m).cast()) };
         let p = m.p(); // R2
+        // `left` in each arm: what it is told is known there, and it need not ask again.
         match asked {
             Some(Switch::Park) => {
                 p.eye.left(&shared.observe, g, asked);
