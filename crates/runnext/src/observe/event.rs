@@ -17,7 +17,7 @@ pub(crate) enum Kind {
     Id,
     /// It was made runnable, by the goroutine that runs on this P, if one does.
     Wake,
-    /// It goes on. The argument is how the one before it on this P left, if that was not told by itself ([`Left`]).
+    /// It goes on. The argument is how the one before it on this P left, unless an event has told that ([`Left`]).
     Run,
     /// It gave way by itself.
     Yield,
@@ -88,33 +88,32 @@ const ARG_BITS: u32 = 17;
 /// Headers are cache lines.
 const HEADER_BITS: u32 = 6;
 
-/// How a goroutine left its P, as part of the next one's [`Kind::Run`]: all of that event but the goroutine.
+/// How a goroutine left its P, as the argument of the next one's [`Kind::Run`], where it lies in that event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Left(u32);
 
 impl Left {
     /// It told so itself, or nobody was there.
-    pub(crate) const TOLD: Left = Left::from_arg(0);
-    pub(crate) const YIELDED: Left = Left::from_arg(1);
+    pub(crate) const TOLD: Left = Left::from_arg(256);
+    pub(crate) const YIELDED: Left = Left::from_arg(257);
 
-    /// It waits, for this reason, of which there are fewer than 256.
+    /// It waits, for this reason.
     #[inline(always)]
     pub(crate) fn parked(reason: u8) -> Left {
-        Left::from_arg(2 | (reason as u32) << 2)
+        Left::from_arg(reason as u32)
     }
 
     /// As the argument of a [`Kind::Run`] tells it.
     pub(crate) const fn from_arg(arg: u32) -> Left {
-        Left(arg << KIND_BITS | Kind::Run as u32)
+        Left(arg << KIND_BITS)
     }
 
     /// The same as an event of its own: kind and argument.
     pub(crate) fn event(self) -> Option<(Kind, u32)> {
-        let arg = self.0 >> KIND_BITS;
-        match arg & 3 {
-            1 => Some((Kind::Yield, 0)),
-            2 => Some((Kind::Park, arg >> 2)),
-            _ => None,
+        match self {
+            Left::TOLD => None,
+            Left::YIELDED => Some((Kind::Yield, 0)),
+            Left(reason) => Some((Kind::Park, reason >> KIND_BITS)),
         }
     }
 }
@@ -147,7 +146,7 @@ impl Event {
     #[inline(always)]
     pub(crate) fn run(after: Left, header: usize) -> Event {
         let header = (header >> HEADER_BITS) as u64;
-        Event(header << (KIND_BITS + ARG_BITS) | u64::from(after.0))
+        Event(header << (KIND_BITS + ARG_BITS) | Kind::Run as u64 | u64::from(after.0))
     }
 
     #[inline(always)]
@@ -225,7 +224,7 @@ mod tests {
                 header: 0x7fff_1234_5640,
             })
         };
-        assert_eq!(run(Left::TOLD), parts(0));
-        assert_eq!(run(Left::parked(255)), parts(255 << 2 | 2));
+        assert_eq!(run(Left::TOLD), parts(256));
+        assert_eq!(run(Left::parked(255)), parts(255));
     }
 }

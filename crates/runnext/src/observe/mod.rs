@@ -6,12 +6,13 @@
 //! a word of the P and a branch that is never taken. Nothing is scanned: readers add up what the Ps have counted.
 //!
 //! # The flags of a P's eye
-//! | flag   | meaning                                    | set by                    | cleared by                        |
-//! |--------|---------------------------------------------|---------------------------|-----------------------------------|
-//! | SAMPLE | time the next goroutine queued here         | monitor, once a look      | the owner, when it has marked one |
-//! | RUN    | the running goroutine's run is being timed  | the owner, at a dispatch  | the owner, when it leaves         |
-//! | TRACE  | write events                                | who starts a trace        | who stops it                      |
-//! | COARSE | events need no clock of their own           | as TRACE                  | as TRACE                          |
+//! | flag   | meaning                                     | set by                           | cleared by                        |
+//! |--------|---------------------------------------------|----------------------------------|-----------------------------------|
+//! | SAMPLE | time the next goroutine queued here         | monitor, once a look             | the owner, when it has marked one |
+//! | RUN    | the running goroutine's run is being timed  | the owner, at a dispatch         | the owner, when it leaves         |
+//! | TRACE  | write events                                | who starts a trace               | who stops it                      |
+//! | COARSE | they need no clock of their own             | the owner, who has written one   | who stops it, or doubts the clock |
+//! | DOUBT  | they do not, but the next one does          | who starts it, or doubts it      | who stops it, or sets COARSE      |
 //!
 //! # Samples
 //! A goroutine that is timed carries a mark in its header, beside the M it may be wired to: a dispatcher looks at that word
@@ -51,7 +52,8 @@ use session::Session;
 const SAMPLE: u32 = 1;
 const RUN: u32 = 2;
 pub(crate) const TRACE: u32 = 4;
-pub(crate) const COARSE: u32 = 8;
+const COARSE: u32 = 8;
+const DOUBT: u32 = 16;
 
 /// Samples kept (the proposal's figure).
 pub(crate) const SAMPLES: usize = 256;
@@ -87,7 +89,7 @@ pub(crate) fn set_coarse_ns(now: u64) {
 #[repr(C)]
 pub(crate) struct Eye {
     flags: AtomicU32,
-    /// How the last one left, in a coarse trace, if that is not told yet.
+    /// How the last one left, in a coarse trace, unless an event has told that since.
     pending: Cell<Left>,
     ring: AtomicPtr<Ring>,
     /// When the run that is timed began.
@@ -147,16 +149,25 @@ impl Eye {
     pub(crate) fn dispatched(&self, p: &P, g: &G) {
         let flags = self.flags();
         if flags & COARSE != 0 {
-            let left = self.pending.replace(Left::TOLD);
-            self.put_coarse(Event::run(left, ptr::from_ref(g).addr()));
+            self.put_coarse(Event::run(self.pending.get(), ptr::from_ref(g).addr()));
         } else if flags & TRACE != 0 {
             self.dispatched_slow(p, g);
         }
     }
 
+    /// A goroutine was about to leave, and does not.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn goes_on(&self, p: &P, g: &G) {
+        self.dispatched(p, g);
+    }
+
     #[inline(never)]
     fn dispatched_slow(&self, p: &P, g: &G) {
-        self.emit(Kind::Run, 0, g);
+        if self.is_coarse() {
+            return self.put(Event::run(self.pending.get(), ptr::from_ref(g).addr()));
+        }
+        self.put(Event::run(Left::TOLD, ptr::from_ref(g).addr()));
         if p.tick.load(Relaxed).is_multiple_of(DISPATCHES_PER_COUNT) {
             let local = p.runq.len() + usize::from(p.runq.has_next());
             self.put(Event::value(Kind::Queue, local as u64));
@@ -187,7 +198,10 @@ impl Eye {
     #[inline(never)]
     fn left_slow(&self, seen: &Observe, g: &G, what: Option<Switch>) {
         let flags = self.flags();
-        if flags & COARSE != 0 {
+        if flags & DOUBT != 0 {
+            self.put_clock();
+        }
+        if flags & (COARSE | DOUBT) != 0 {
             self.left_coarse(g, what);
         } else if flags & TRACE != 0 {
             match what {
@@ -208,7 +222,7 @@ impl Eye {
     /// The P becomes idle: nobody runs on it for a while, so how the last one left is told now.
     #[inline]
     pub(crate) fn idle(&self) {
-        if self.has(COARSE) {
+        if self.is_coarse() {
             self.tell_left();
         }
     }
@@ -308,12 +322,17 @@ impl Eye {
     /// Writes an event, after its time where that is due. While TRACE is set.
     #[inline]
     fn put(&self, event: Event) {
-        if self.has(COARSE) {
-            return self.put_coarse(event);
+        if !self.has(COARSE) {
+            self.put_clock();
         }
-        let ring = self.ring();
-        ring.push(Event::value(Kind::Clock, clock::ticks()));
-        ring.push(event);
+        self.put_coarse(event);
+    }
+
+    /// From here on the clock is right, unless nothing but a reading for each event would be.
+    #[inline(never)]
+    fn put_clock(&self) {
+        self.ring().push_clock();
+        self.change(DOUBT, COARSE);
     }
 
     /// Writes an event of the same moment as the last.
@@ -335,21 +354,37 @@ impl Eye {
         unsafe { &*self.ring.load(Relaxed) }
     }
 
+    fn is_coarse(&self) -> bool {
+        self.has(COARSE | DOUBT)
+    }
+
     /// Time has passed: the next event of a coarse trace needs a clock. By anybody.
     #[inline]
     pub(crate) fn doubt_clock(&self) {
         if self.has(COARSE) {
-            self.ring().doubt_clock();
+            self.change(COARSE, DOUBT);
         }
+    }
+
+    /// Puts one flag in place of another, if that is set: whoever ends the trace takes both.
+    fn change(&self, from: u32, to: u32) {
+        let changed = |flags| (flags & from != 0).then_some(flags & !from | to);
+        // Nothing to do for who comes late.
+        let _ = self.flags.fetch_update(Relaxed, Relaxed, changed);
+    }
+
+    /// The P has another owner, who calls this. What its last goroutine does, no event here will tell.
+    pub(crate) fn taken(&self) {
+        self.doubt_clock();
+        self.pending.set(Left::TOLD);
     }
 
     /// Starts or stops the trace of this P.
     pub(crate) fn set_tracing(&self, ring: Option<&Ring>, coarse: bool) {
-        self.flags.fetch_and(!(TRACE | COARSE), SeqCst);
+        self.flags.fetch_and(!(TRACE | COARSE | DOUBT), SeqCst);
         if let Some(ring) = ring {
             self.ring.store(ptr::from_ref(ring).cast_mut(), Relaxed);
-            ring.doubt_clock();
-            let flags = if coarse { TRACE | COARSE } else { TRACE };
+            let flags = if coarse { TRACE | DOUBT } else { TRACE };
             self.flags.fetch_or(flags, SeqCst);
         }
     }
@@ -516,7 +551,7 @@ impl Observe {
     /// CPU time of a group.
     pub(crate) fn note_group(&self, lane: u32, cpu_ns: u64) {
         if let Some(ring) = *self.outside.lock() {
-            ring.push(Event::value(Kind::Clock, clock::ticks()));
+            ring.push_clock();
             ring.push(Event::value(Kind::Group, lane.into()));
             ring.push(Event::value(Kind::Value, cpu_ns / 1000));
         }
@@ -525,7 +560,7 @@ impl Observe {
     #[cold]
     fn note_slow(&self, event: Event) {
         if let Some(ring) = *self.outside.lock() {
-            ring.push(Event::value(Kind::Clock, clock::ticks()));
+            ring.push_clock();
             ring.push(event);
         }
     }
@@ -544,7 +579,7 @@ impl Observe {
         if self.is_tracing() {
             let outside = self.outside.lock();
             if let Some(ring) = *outside {
-                ring.push(Event::value(Kind::Clock, clock::ticks()));
+                ring.push_clock();
                 ring.push(Event::of(Kind::Born, 0, ptr::from_ref(g).addr()));
                 ring.push(Event::value(Kind::Id, g.id()));
             }

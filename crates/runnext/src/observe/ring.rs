@@ -1,7 +1,8 @@
 //! A ring of events with one writer, who never waits, and readers who find out what they missed.
 //!
 //! # Protocol
-//! The ring is a row of blocks. What the writer needs for an event is where to put it and where to stop and think: at the end of its block.
+//! The ring is a row of blocks. What the writer needs for an event is where to put it; a look at that address tells it whether a block
+//! begins there, where it has to stop and think.
 //!
 //! writer: 1 write the slot at the cursor  2 publish the cursor after it
 //! between blocks: 1 publish the number of the first event of the next  2 publish the cursor there
@@ -12,9 +13,10 @@
 //! I1  A copy holds a gapless run of events, in order, and begins with a time; `lost` says how many came before it and are gone.
 //! I2  A slot being overwritten is dropped by the reader: slots are atomics, so reading it is no race.
 //! I3  The cursor is in the block that `turned` tells of, or at its end; or, between blocks, at the end of the one before.
+//! I4  Where the writer leaves the cursor at the edge of a block, it is the end of a full one: the next has not begun.
 
+use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::*, fence};
-use std::{mem, ptr};
 
 use runnext_sys::{clock, cpu};
 
@@ -22,20 +24,24 @@ use super::event::{Event, Kind};
 
 /// Events in a block: in a coarse trace they share a clock reading.
 const BLOCK: usize = 128;
+const SLOT_BYTES: usize = size_of::<AtomicU64>();
 /// Slots in a cache line.
 const SLOTS_PER_LINE: usize = 8;
+
+/// Aligned to its size, so that an address tells where in a block it is.
+#[repr(align(1024))]
+struct Block([AtomicU64; BLOCK]);
+
+const _: () = assert!(size_of::<Block>() == align_of::<Block>());
 
 /// See the [module](self). Those of several Ps are made one after the other, and each is written at every switch: on lines of their own.
 #[repr(align(128))]
 pub(crate) struct Ring {
     /// The next slot to write.
     cursor: AtomicPtr<AtomicU64>,
-    /// Where the writer stops: at the end of its block, or at once if null.
-    limit: AtomicPtr<AtomicU64>,
     /// The number of the first event of the block.
     turned: AtomicU64,
-    slots: Box<[AtomicU64]>,
-    block: usize,
+    blocks: Box<[Block]>,
 }
 
 /// What a reader got.
@@ -47,17 +53,25 @@ pub(crate) struct Copied {
 }
 
 impl Ring {
-    /// Room for `capacity` words, rounded up to a power of two. Allocates.
+    /// Room for `capacity` words, rounded up to a power of two, and two blocks at least. Allocates.
     pub(crate) fn new(capacity: usize) -> Ring {
-        let capacity = capacity.next_power_of_two().max(2);
-        let slots: Box<[_]> = (0..capacity).map(|_| AtomicU64::new(0)).collect();
-        Ring {
-            cursor: AtomicPtr::new(slots.as_ptr().cast_mut()),
-            limit: AtomicPtr::new(ptr::null_mut()),
-            turned: AtomicU64::new(0),
-            block: BLOCK.min(capacity / 2),
-            slots,
-        }
+        let blocks = capacity.div_ceil(BLOCK).next_power_of_two().max(2);
+        let ring = Ring {
+            cursor: AtomicPtr::new(ptr::null_mut()),
+            // I4: as if all before number 0 were full.
+            turned: AtomicU64::new(0_u64.wrapping_sub(BLOCK as u64)),
+            blocks: (0..blocks)
+                .map(|_| Block([const { AtomicU64::new(0) }; BLOCK]))
+                .collect(),
+        };
+        let end = ring.blocks.as_ptr_range().end;
+        ring.cursor.store(end.cast_mut().cast(), Relaxed);
+        ring
+    }
+
+    /// How many words there is room for.
+    fn capacity(&self) -> usize {
+        self.blocks.len() * BLOCK
     }
 
     /// Events ever written. A moment's view, unless nobody writes.
@@ -67,48 +81,49 @@ impl Ring {
             let cursor = self.cursor.load(Acquire);
             // A cursor from after the turn tells of it.
             if self.turned.load(Relaxed) == turned {
-                let from = self.place(turned);
-                let ahead = cursor.addr().wrapping_sub(from.addr()) / mem::size_of::<AtomicU64>();
+                let from = ptr::from_ref(self.slot(turned));
+                let ahead = cursor.addr().wrapping_sub(from.addr()) / SLOT_BYTES;
                 // I3: between blocks it may be anywhere.
-                return turned + if ahead <= self.block { ahead as u64 } else { 0 };
+                let ahead = if ahead <= BLOCK { ahead as u64 } else { 0 };
+                return turned.wrapping_add(ahead);
             }
         }
     }
 
     /// Where an event lies.
-    fn place(&self, n: u64) -> *mut AtomicU64 {
-        let slot = &self.slots[n as usize & (self.slots.len() - 1)];
-        ptr::from_ref(slot).cast_mut()
+    fn slot(&self, n: u64) -> &AtomicU64 {
+        let n = n as usize & (self.capacity() - 1);
+        &self.blocks[n / BLOCK].0[n % BLOCK]
     }
 
     /// Adds an event. By the one writer.
     #[inline]
     pub(crate) fn push(&self, event: Event) {
         let mut at = self.cursor.load(Relaxed);
-        if at >= self.limit.load(Relaxed) {
-            at = self.go_on();
+        if is_edge(at) {
+            at = self.turn();
         }
         self.put(at, event);
     }
 
-    /// The same, after its time where a block begins, or time has passed ([`doubt_clock`](Self::doubt_clock)).
+    /// The same, after its time where a block begins.
     #[inline(always)]
     pub(crate) fn push_coarse(&self, event: Event) {
-        let mut at = self.cursor.load(Relaxed);
-        if at >= self.limit.load(Relaxed) {
-            at = self.put_clock();
+        let at = self.cursor.load(Relaxed);
+        if is_edge(at) {
+            return self.begin_block(event);
         }
         self.put(at, event);
     }
 
-    /// The next event needs a clock. By anybody.
-    pub(crate) fn doubt_clock(&self) {
-        self.limit.store(ptr::null_mut(), Relaxed);
+    /// The time of what follows. By the one writer.
+    pub(crate) fn push_clock(&self) {
+        self.push(Event::value(Kind::Clock, clock::ticks()));
     }
 
     #[inline(always)]
     fn put(&self, at: *mut AtomicU64, event: Event) {
-        // SAFETY: the cursor is before the end of its block, where the limit is, or came from `go_on`.
+        // SAFETY: a cursor that is not at an edge is within a block, and so is one from `turn`.
         unsafe {
             // Released: who sees it sees that the number before was published.
             (*at).store(event.0, Release);
@@ -116,53 +131,38 @@ impl Ring {
         }
     }
 
-    /// Returns where the event after it goes.
     #[cold]
     #[inline(never)]
-    fn put_clock(&self) -> *mut AtomicU64 {
-        self.put(self.go_on(), Event::value(Kind::Clock, clock::ticks()));
-        self.go_on()
+    fn begin_block(&self, event: Event) {
+        self.push_clock();
+        self.push(event);
     }
 
-    /// Sets the limit anew, at the end of a block that of the next. Returns the cursor, which is before it.
+    /// Begins the next block (I4). Returns the cursor.
     #[cold]
-    fn go_on(&self) -> *mut AtomicU64 {
-        let mut turned = self.turned.load(Relaxed);
-        let mut at = self.cursor.load(Relaxed);
-        if at == self.end_of(turned) {
-            turned += self.block as u64;
-            self.turned.store(turned, Release);
-            at = self.place(turned);
-            self.cursor.store(at, Release);
-            self.prefetch(turned + self.block as u64);
-        }
-        self.limit.store(self.end_of(turned), Relaxed);
+    fn turn(&self) -> *mut AtomicU64 {
+        let turned = self.turned.load(Relaxed).wrapping_add(BLOCK as u64);
+        self.turned.store(turned, Release);
+        let at = ptr::from_ref(self.slot(turned)).cast_mut();
+        self.cursor.store(at, Release);
+        self.prefetch(turned + BLOCK as u64);
         at
-    }
-
-    /// Behind the block that begins with event number `turned`.
-    fn end_of(&self, turned: u64) -> *mut AtomicU64 {
-        // SAFETY: a ring is a row of whole blocks.
-        unsafe { self.place(turned).add(self.block) }
     }
 
     /// The block of event number `n` will be written soon, and may not be in a cache any more.
     fn prefetch(&self, n: u64) {
-        for i in (0..self.block).step_by(SLOTS_PER_LINE) {
-            cpu::prefetch(self.place(n + i as u64));
+        for i in (0..BLOCK).step_by(SLOTS_PER_LINE) {
+            cpu::prefetch(self.slot(n + i as u64));
         }
     }
 
     /// What was written since `since` and is still there, from the first time on.
     pub(crate) fn copy(&self, since: u64) -> Copied {
         let end = self.written();
-        let len = self.slots.len() as u64;
+        let len = self.capacity() as u64;
         let start = end.saturating_sub(len).max(since.min(end));
         let events: Vec<Event> = (start..end)
-            .map(|n| {
-                let slot = &self.slots[n as usize & (self.slots.len() - 1)];
-                Event(slot.load(Relaxed))
-            })
+            .map(|n| Event(self.slot(n).load(Relaxed)))
             .collect();
         fence(Acquire);
         // The writer may be in the middle of number `now`, which takes the place of `now - len`.
@@ -178,10 +178,15 @@ impl Ring {
     }
 }
 
+/// Whether this is where a block begins, or has ended.
+#[inline(always)]
+fn is_edge(slot: *mut AtomicU64) -> bool {
+    slot.addr().is_multiple_of(align_of::<Block>())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observe::event::Kind;
 
     fn event(n: u64) -> Event {
         Event::value(Kind::Clock, n)
@@ -189,27 +194,41 @@ mod tests {
 
     #[test]
     fn the_newest_stay_and_the_rest_is_counted() {
-        let ring = Ring::new(8);
+        let ring = Ring::new(1);
+        assert_eq!((ring.capacity(), ring.written()), (256, 0));
         for n in 0..5 {
             ring.push(event(n));
         }
         let copied = ring.copy(0);
         assert_eq!((copied.events.len(), copied.lost), (5, 0));
-        for n in 5..20 {
+        for n in 5..1000 {
+            assert_eq!(ring.written(), n);
             ring.push(event(n));
         }
         let copied = ring.copy(0);
         // One less than it holds: the oldest might be being overwritten.
-        assert_eq!(copied.events, (13..20).map(event).collect::<Vec<_>>());
-        assert_eq!(copied.lost, 13);
-        let copied = ring.copy(18);
-        assert_eq!(copied.events, vec![event(18), event(19)]);
+        assert_eq!(copied.events, (745..1000).map(event).collect::<Vec<_>>());
+        assert_eq!(copied.lost, 745);
+        let copied = ring.copy(998);
+        assert_eq!(copied.events, vec![event(998), event(999)]);
         assert_eq!(copied.lost, 0);
     }
 
     #[test]
+    fn each_block_of_a_coarse_trace_begins_with_a_clock() {
+        let ring = Ring::new(4 * BLOCK);
+        let other = Event::value(Kind::Id, 1);
+        (0..3 * BLOCK - 3).for_each(|_| ring.push_coarse(other));
+        let copied = ring.copy(0);
+        assert_eq!(copied.events.len(), 3 * BLOCK);
+        for (i, event) in copied.events.iter().enumerate() {
+            assert_eq!(event.clock().is_some(), i % BLOCK == 0, "{i}");
+        }
+    }
+
+    #[test]
     fn copies_beside_a_writer_have_no_gaps() {
-        let ring = Ring::new(64);
+        let ring = Ring::new(1);
         std::thread::scope(|s| {
             let writer = s.spawn(|| (0..200_000).for_each(|n| ring.push(event(n))));
             while !writer.is_finished() {
@@ -219,6 +238,6 @@ mod tests {
                 }
             }
         });
-        assert_eq!(ring.copy(0).lost, 200_000 - 63);
+        assert_eq!(ring.copy(0).lost, 200_000 - 255);
     }
 }

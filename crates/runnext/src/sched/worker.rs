@@ -378,10 +378,10 @@ fn execute(m: &'static M, g: &'static G) -> bool {
     }
     m.set_g(g);
     bump(&m.p().stats.dispatched);
+    // Outside the loop, for the compiler's sake: it would prepare the event of a trace that nobody writes.
+    m.p().eye.dispatched(m.p(), g);
     loop {
         g.state.set_running();
-        let p = m.p();
-        p.eye.dispatched(p, g);
         // SAFETY: dispatched by this M, which is on its own stack; it has a stack.
         let asked = unsafe { g.resume(ptr::NonNull::from(m).cast()) };
         let p = m.p(); // R2
@@ -394,6 +394,7 @@ fn execute(m: &'static M, g: &'static G) -> bool {
                     break;
                 }
                 // Notified between publishing itself and here: it goes on at once, on the same slice.
+                p.eye.goes_on(p, g);
             }
             Some(Switch::Yield) => {
                 p.eye.left(&shared.observe, g, asked);
