@@ -155,13 +155,6 @@ impl Eye {
         }
     }
 
-    /// A goroutine was about to leave, and does not.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn goes_on(&self, p: &P, g: &G) {
-        self.dispatched(p, g);
-    }
-
     #[inline(never)]
     fn dispatched_slow(&self, p: &P, g: &G) {
         if self.is_coarse() {

@@ -53,85 +53,121 @@ fn begin_search(m: &M) -> bool {
 }
 
 /// The next goroutine to run on this M's P. None: the runtime has stopped.
+#[inline(always)]
 fn find_runnable(m: &'static M) -> Option<&'static G> {
-    let shared = m.shared();
+    match decide(m) {
+        Decision::Run(g) => Some(g),
+        Decision::Again => find_again(m),
+        Decision::Stop => None,
+    }
+}
+
+/// Apart from the first time, so that the compiler prepares nothing for a loop that is hardly ever one.
+#[cold]
+#[inline(never)]
+fn find_again(m: &'static M) -> Option<&'static G> {
     loop {
-        if shared.stopped.load(Relaxed) {
-            future::drop_local(m);
-            let p = m.p();
-            m.give_up();
-            shared.idle_p(p);
-            return None;
-        }
-        // Even on a P that is one too many: this goroutine is in no queue.
-        if let Some(g) = m.take_first() {
-            shared.watch_timers(m.p(), g);
-            return Some(g);
-        }
-        let p = m.p();
-        if p.id >= shared.procs() {
-            retire(m, p);
-            if !sleep(m) {
-                return None;
-            }
-            continue;
-        }
-        let seat = shared.seat.is_needed();
-        if seat {
-            shared.tend(p);
-        }
-        if p.groups.is_on() {
-            match groups::next(shared, p) {
-                Next::Run(g) => {
-                    if m.spinning.get() {
-                        stop_spinning(m);
-                    }
-                    // SAFETY: queued, so alive.
-                    let g = unsafe { g.as_ref() };
-                    if seat {
-                        shared.watch_timers(p, g); // asked once, as below
-                    }
-                    return Some(g);
-                }
-                Next::Search => {
-                    match seek(m, p) {
-                        // It waits for the root lane's turn like all others of it.
-                        // SAFETY: queued until now, so alive.
-                        Some(g) => shared.put_next(p, unsafe { g.as_ref() }),
-                        None if !p.runq.is_empty() => {} // events brought some
-                        None if p.has_grouped() && shared.offers_grouped(p) => {}
-                        None if give_up_p(m, p) => {}
-                        None => return None,
-                    }
-                    continue;
-                }
-                Next::Plain => {}
-            }
-        }
-        let pick = next::pick(&p.view(shared.has_urgent(), shared.global_len(), shared.procs()));
-        let found = match pick {
-            Pick::Search => match seek(m, p) {
-                Some(g) => Some(g),
-                None if !p.runq.is_empty() => continue, // events brought some
-                None if p.groups.is_on() => continue,   // it stole from a group
-                None if give_up_p(m, p) => continue,
-                None => return None,
-            },
-            local => carry_out(shared, p, local),
-        };
-        if let Some(g) = found {
-            if m.spinning.get() {
-                stop_spinning(m);
-            }
-            // SAFETY: queued, so alive.
-            let g = unsafe { g.as_ref() };
-            // Asked once: who waits for something from here on does so on another P, which then asks.
-            if seat {
-                shared.watch_timers(p, g);
-            }
-            return Some(g);
+        match decide(m) {
+            Decision::Run(g) => return Some(g),
+            Decision::Again => {}
+            Decision::Stop => return None,
         }
     }
+}
+
+/// What an M does next.
+enum Decision {
+    Run(&'static G),
+    /// Things have changed on the way, the P perhaps: decide again.
+    Again,
+    /// The runtime has stopped.
+    Stop,
+}
+
+impl Decision {
+    fn again_if(goes_on: bool) -> Decision {
+        if goes_on {
+            Decision::Again
+        } else {
+            Decision::Stop
+        }
+    }
+}
+
+#[inline(always)]
+fn decide(m: &'static M) -> Decision {
+    let shared = m.shared();
+    if shared.stopped.load(Relaxed) {
+        future::drop_local(m);
+        let p = m.p();
+        m.give_up();
+        shared.idle_p(p);
+        return Decision::Stop;
+    }
+    // Even on a P that is one too many: this goroutine is in no queue.
+    if let Some(g) = m.take_first() {
+        shared.watch_timers(m.p(), g);
+        return Decision::Run(g);
+    }
+    let p = m.p();
+    if p.id >= shared.procs() {
+        retire(m, p);
+        return Decision::again_if(sleep(m));
+    }
+    let seat = shared.seat.is_needed();
+    if seat {
+        shared.tend(p);
+    }
+    if p.groups.is_on() {
+        match groups::next(shared, p) {
+            Next::Run(g) => return run_found(m, p, g, seat),
+            Next::Search => return search_grouped(m, p),
+            Next::Plain => {}
+        }
+    }
+    let pick = next::pick(&p.view(shared.has_urgent(), shared.global_len(), shared.procs()));
+    let found = match pick {
+        Pick::Search => match seek(m, p) {
+            Some(g) => Some(g),
+            None if !p.runq.is_empty() => None, // events brought some
+            None if p.groups.is_on() => None,   // it stole from a group
+            None => return Decision::again_if(give_up_p(m, p)),
+        },
+        local => carry_out(shared, p, local),
+    };
+    match found {
+        Some(g) => run_found(m, p, g, seat),
+        None => Decision::Again,
+    }
+}
+
+#[inline(always)]
+fn run_found(m: &M, p: &P, g: ptr::NonNull<G>, seat: bool) -> Decision {
+    if m.spinning.get() {
+        stop_spinning(m);
+    }
+    // SAFETY: queued until now, so alive.
+    let g: &'static G = unsafe { g.as_ref() };
+    // Asked once: who waits for something from here on does so on another P, which then asks.
+    if seat {
+        m.shared().watch_timers(p, g);
+    }
+    Decision::Run(g)
+}
+
+/// Nobody on this P may run, among groups.
+#[inline(never)]
+fn search_grouped(m: &'static M, p: &P) -> Decision {
+    let shared = m.shared();
+    match seek(m, p) {
+        // It waits for the root lane's turn like all others of it.
+        // SAFETY: queued until now, so alive.
+        Some(g) => shared.put_next(p, unsafe { g.as_ref() }),
+        None if !p.runq.is_empty() => {} // events brought some
+        None if p.has_grouped() && shared.offers_grouped(p) => {}
+        None => return Decision::again_if(give_up_p(m, p)),
+    }
+    Decision::Again
 }
 
 pub(super) type Found = Option<ptr::NonNull<G>>;
@@ -377,42 +413,56 @@ fn execute(m: &'static M, g: &'static G) -> bool {
         }
     }
     m.set_g(g);
-    bump(&m.p().stats.dispatched);
-    // Outside the loop, for the compiler's sake: it would prepare the event of a trace that nobody writes.
-    m.p().eye.dispatched(m.p(), g);
-    loop {
-        g.state.set_running();
-        // SAFETY: dispatched by this M, which is on its own stack; it has a stack.
-        let asked = unsafe { g.resume(ptr::NonNull::from(m).cast()) };
-        let p = m.p(); // R2
-        // `left` in each arm: what it is told is known there, and it need not ask again.
-        match asked {
-            Some(Switch::Park) => {
-                p.eye.left(&shared.observe, g, asked);
-                g.lose_weight();
-                if g.state.park() == Parked::Waiting {
-                    break;
-                }
-                // Notified between publishing itself and here: it goes on at once, on the same slice.
-                p.eye.goes_on(p, g);
-            }
-            Some(Switch::Yield) => {
-                p.eye.left(&shared.observe, g, asked);
-                g.state.set_runnable();
-                shared.put_tail(p, g);
-                break;
-            }
-            None => {
-                p.eye.left(&shared.observe, g, asked);
-                // SAFETY: it ended. This M owns its P.
-                unsafe { p.own().give_stack(g.detach(), shared) };
-                spawn::bury(shared, p, g);
-                break;
-            }
-        }
+    let p = m.p();
+    bump(&p.stats.dispatched);
+    p.eye.dispatched(p, g);
+    if resume(m, g) {
+        resume_again(m, g);
     }
     m.set_g(ptr::null());
     spawn::is_thread_clean(m)
+}
+
+/// Runs it until it switches off. True: it has been notified by then, and goes on at once, on the same slice.
+#[inline(always)]
+fn resume(m: &'static M, g: &'static G) -> bool {
+    let shared = m.shared();
+    g.state.set_running();
+    // SAFETY: dispatched by this M, which is on its own stack; it has a stack.
+    let asked = unsafe { g.resume(ptr::NonNull::from(m).cast()) };
+    let p = m.p(); // R2
+    // `left` in each arm: what it is told is known there, and it need not ask again.
+    match asked {
+        Some(Switch::Park) => {
+            p.eye.left(&shared.observe, g, asked);
+            g.lose_weight();
+            return g.state.park() == Parked::Notified;
+        }
+        Some(Switch::Yield) => {
+            p.eye.left(&shared.observe, g, asked);
+            g.state.set_runnable();
+            shared.put_tail(p, g);
+        }
+        None => {
+            p.eye.left(&shared.observe, g, asked);
+            // SAFETY: it ended. This M owns its P.
+            unsafe { p.own().give_stack(g.detach(), shared) };
+            spawn::bury(shared, p, g);
+        }
+    }
+    false
+}
+
+/// Apart, as [`find_again`] is.
+#[cold]
+#[inline(never)]
+fn resume_again(m: &'static M, g: &'static G) {
+    loop {
+        m.p().eye.dispatched(m.p(), g);
+        if !resume(m, g) {
+            return;
+        }
+    }
 }
 
 #[cold]
