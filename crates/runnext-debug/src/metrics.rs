@@ -149,6 +149,13 @@ impl Collector for Scheduler {
         ] {
             ConstCounter::new(n).encode(family.encode_family(&[("kind", kind)])?)?;
         }
+        let metric = encoder.encode_descriptor(
+            "runnext_lock_wait",
+            "What goroutines have waited for locks",
+            Some(&Unit::Seconds),
+            MetricType::Counter,
+        )?;
+        ConstCounter::new(stats.total_lock_wait.as_secs_f64()).encode(metric)?;
         for (name, help, h) in [
             (
                 "runnext_sched_latency",

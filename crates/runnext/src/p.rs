@@ -85,6 +85,8 @@ pub(crate) struct Stats {
     pub(crate) stolen: AtomicU64,
     /// Blocking sections begun here.
     pub(crate) sections: AtomicU64,
+    /// What goroutines that go on here have waited for locks, in ticks.
+    pub(crate) lock_wait: AtomicU64,
 }
 
 /// Adds to a counter that only the caller writes.

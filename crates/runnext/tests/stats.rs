@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use common::{built, runtime, until};
 use runnext::stats::{self, Metric, SchedStats};
-use runnext::{Runtime, blocking, chan, go, scope, time, yield_now};
+use runnext::sync::{Mutex, RwLock};
+use runnext::{Runtime, blocking, chan, dump, go, scope, time, yield_now};
 
 /// Small, and the same on every machine.
 fn dice(seed: &mut u64) -> u64 {
@@ -342,5 +343,47 @@ fn sleepers_in_foreign_code_are_counted_beside_idle_processors() {
         }
         assert!(stats::read().total_ffi_calls >= before + 3);
         assert_eq!(stats::read().num_ffi_calls, 0);
+    });
+}
+
+#[test]
+fn waits_for_locks_add_up() {
+    let hold = Duration::from_millis(20);
+    runtime(2).run(|| {
+        let waited = || {
+            let stats = stats::read();
+            let metric = stats.get_metric("/sync/mutex/wait/total:seconds");
+            assert_eq!(
+                metric,
+                Some(Metric::F64(stats.total_lock_wait.as_secs_f64()))
+            );
+            stats.total_lock_wait
+        };
+        let (mutex, lock) = (Mutex::new(()), RwLock::new(()));
+        drop((mutex.lock(), lock.read()));
+        drop(lock.write());
+        assert_eq!(waited(), Duration::ZERO, "nobody had to wait");
+        // Two wait for the mutex, and with the lock a reader and a writer.
+        let guards = (mutex.lock(), lock.write());
+        scope(|s| {
+            let begin = std::time::Instant::now();
+            s.go(|| drop(mutex.lock()));
+            s.go(|| drop(mutex.lock()));
+            s.go(|| drop(lock.read()));
+            s.go(|| drop(lock.write()));
+            until(|| dump::text().matches(" [sync.").count() == 4);
+            let since = std::time::Instant::now();
+            time::sleep(hold);
+            let least = 4 * since.elapsed();
+            assert_eq!(waited(), Duration::ZERO, "each is counted when it is over");
+            drop(guards);
+            until(|| stats::read().num_goroutine == 1);
+            let (waited, most) = (waited(), 4 * begin.elapsed());
+            // The clocks are not the same; one is calibrated to within a few parts in a thousand.
+            assert!(
+                waited > least * 99 / 100 && waited < most * 101 / 100,
+                "{least:?} {waited:?} {most:?}"
+            );
+        });
     });
 }

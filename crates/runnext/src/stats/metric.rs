@@ -111,6 +111,9 @@ const NAMES: &[(&str, Get)] = &[
     ("/cgo/go-to-c-calls:calls", |s| {
         Metric::U64(s.total_ffi_calls)
     }),
+    ("/sync/mutex/wait/total:seconds", |s| {
+        Metric::F64(s.total_lock_wait.as_secs_f64())
+    }),
     // Ours, in the same manner.
     ("/sched/executions:executions", |s| {
         Metric::U64(s.total_goroutine_exec)

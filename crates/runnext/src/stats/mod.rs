@@ -37,6 +37,9 @@ pub(crate) mod histogram;
 mod metric;
 
 use std::sync::atomic::Ordering::*;
+use std::time::Duration;
+
+use runnext_sys::clock;
 
 pub use histogram::Histogram;
 pub use metric::Metric;
@@ -106,6 +109,9 @@ pub struct SchedStats {
     pub total_handoffs: u64,
     /// Goroutines that wait for a descriptor to become ready.
     pub num_netpoll_waiters: usize,
+    /// What goroutines have waited for a [`Mutex`](crate::sync::Mutex) or an [`RwLock`](crate::sync::RwLock), added up; each
+    /// wait is counted when it is over.
+    pub total_lock_wait: Duration,
     /// From being queued to being run. Sampled: see the [module](self).
     pub sched_latency: Histogram,
     /// From being run to giving the processor up. Sampled: see the [module](self).
@@ -169,6 +175,7 @@ pub(crate) fn of(shared: &Shared) -> SchedStats {
     let queued = shared.queued();
     let sections = sum(|s| s.sections.load(Relaxed));
     let created = sum(|s| s.created.load(Relaxed)) + shared.born_outside.load(Relaxed);
+    let lock_wait = sum(|s| s.lock_wait.load(Relaxed));
     let census = shared.census();
     let (mut latency, mut runs) = (Histogram::default(), Histogram::default());
     for p in shared.all_ps() {
@@ -210,6 +217,7 @@ pub(crate) fn of(shared: &Shared) -> SchedStats {
         preemptions_cooperative: observe.preemptions(Why::Asked),
         total_handoffs: observe.handoffs.load(Relaxed),
         num_netpoll_waiters: census.net_waiters,
+        total_lock_wait: Duration::from_nanos(clock::ticks_to_ns(lock_wait)),
         sched_latency: latency,
         run_time: runs,
         preempt_latency: observe.preempt_latency.read(),

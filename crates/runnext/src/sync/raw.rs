@@ -32,6 +32,7 @@ use super::queue::{Batch, Node, Place, Queue};
 use crate::g::{G, WaitReason};
 use crate::lock::Lock;
 use crate::m;
+use crate::p::bump_by;
 use crate::sched::call::{self, Call};
 use crate::sched::groups;
 
@@ -67,7 +68,11 @@ impl Spot {
             inner.tokens -= 1;
             return;
         }
+        let since = clock::ticks();
         node.wait(call, inner, |inner| &mut inner.queue, place, reason);
+        if let Some(m) = call.m() {
+            bump_by(&m.p().stats.lock_wait, clock::ticks().saturating_sub(since));
+        }
     }
 
     /// Leaves one token.
