@@ -177,6 +177,42 @@ fn the_flight_recorder_keeps_the_last_and_goes_on() {
     });
 }
 
+/// The recorder tells how one left with the next that runs. Here that is often one locked to a thread: the P changes hands in between.
+#[test]
+fn the_flight_recorder_knows_why_each_left_beside_one_with_a_thread_of_its_own() {
+    let rt = built(Runtime::builder().procs(1).preemption(false));
+    rt.run(|| {
+        trace::start_flight_recorder(Options::default()).unwrap();
+        let ((ping, pinged), (pong, ponged)) = (chan::bounded(0), chan::bounded(0));
+        let locked = go(move || {
+            let _locked = runnext::lock_os_thread();
+            for n in pinged {
+                pong.send(n).unwrap();
+            }
+        });
+        let plain = go(move || {
+            for n in 0..50 {
+                ping.send(n).unwrap();
+                assert_eq!(ponged.recv(), Ok(n));
+            }
+        });
+        let id = plain.goroutine().id().to_string();
+        plain.join().unwrap();
+        locked.join().unwrap();
+        let trace = trace::stop().unwrap();
+        let events = read(&trace.to_chrome());
+        let seen = runs(&events, &id);
+        let ends = ends(&seen);
+        let (last, before) = ends.split_last().unwrap();
+        assert_eq!(*last, "ends");
+        assert!(before.len() >= 50, "{ends:?}");
+        assert!(
+            before.iter().all(|end| end.starts_with("chan ")),
+            "{ends:?}"
+        );
+    });
+}
+
 #[test]
 fn one_at_a_time_and_again() {
     let rt = runtime(2);

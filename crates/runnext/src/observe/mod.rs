@@ -178,7 +178,7 @@ impl Eye {
         }
     }
 
-    /// Told by the next to run here, or by [`idle`](Self::idle) if there is none.
+    /// Told by the next to run here, or by [`given_up`](Self::given_up).
     #[inline(always)]
     fn left_coarse(&self, g: &G, what: Option<Switch>) {
         match what {
@@ -212,9 +212,9 @@ impl Eye {
         }
     }
 
-    /// The P becomes idle: nobody runs on it for a while, so how the last one left is told now.
+    /// The owner gives the P up with nobody on it: how the last one left is told now, not by who runs here next.
     #[inline]
-    pub(crate) fn idle(&self) {
+    pub(crate) fn given_up(&self) {
         if self.is_coarse() {
             self.tell_left();
         }

@@ -316,7 +316,7 @@ fn give_up_p(m: &'static M, p: &P) -> bool {
             m.spinning.set(true);
             return true;
         }
-        p.eye.idle();
+        p.eye.given_up();
         m.give_up();
         shared.idle_p_locked(&mut idle, p);
     }
@@ -367,6 +367,7 @@ fn retire(m: &M, p: &P) {
     if m.spinning.replace(false) {
         shared.searchers.leave();
     }
+    p.eye.given_up();
     m.give_up();
     put_aside(shared, p);
 }
@@ -396,6 +397,7 @@ fn execute(m: &'static M, g: &'static G) -> bool {
         m.p().eye.take_mark(&shared.observe, g);
         if let Some(owner) = g.wired_to() {
             let p = m.p();
+            p.eye.given_up();
             m.give_up();
             // Idle first: the thread it wakes may push it off its CPU at once, for as long as that one computes.
             return sleep_after(m, || owner.hand_here(p));
