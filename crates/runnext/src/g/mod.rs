@@ -420,6 +420,13 @@ impl G {
         !self.yielder.get().is_null()
     }
 
+    /// Asks for the cache lines that waking it will touch.
+    #[inline]
+    pub(crate) fn prefetch_header(&self) {
+        cpu::prefetch(self);
+        cpu::prefetch(self.cold());
+    }
+
     /// Asks for the cache lines that resuming will touch: the top of the stack, where the link to the worker and the last
     /// frames of a goroutine that waits are.
     #[inline]

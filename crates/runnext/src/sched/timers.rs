@@ -49,7 +49,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*, fence};
 
 pub(crate) use runnext_core::timers::NEVER;
-use runnext_core::timers::{Entry, Node, TimerHeap};
+use runnext_core::timers::{Entry, TimerHeap};
 use runnext_sys::clock;
 
 use super::Shared;
@@ -59,7 +59,7 @@ use super::waker::Slot;
 use crate::g::{G, WaitReason};
 use crate::lock::Lock;
 use crate::p::P;
-use store::Mapped;
+use store::Mappings;
 
 pub(crate) use alarm::Alarm;
 pub(crate) use task::Task;
@@ -125,6 +125,17 @@ impl Sleeper {
             What::Ring(cell, self.turn)
         }
     }
+
+    /// Asks for what firing it will touch, so that a batch waits for memory once and not for one after the other.
+    #[inline]
+    fn prefetch(self) {
+        if let What::Wait(ticket) = self.what()
+            && let Who::Goroutine(g) = ticket.waiter.who()
+        {
+            // SAFETY: headers are type-stable, whoever has this one by now.
+            unsafe { g.as_ref() }.prefetch_header();
+        }
+    }
 }
 
 impl Entry for Sleeper {
@@ -138,7 +149,7 @@ impl Entry for Sleeper {
     }
 }
 
-type Heap = TimerHeap<Sleeper, Mapped<Node<Sleeper>>>;
+type Heap = TimerHeap<Sleeper, Mappings>;
 
 /// The timers of one P.
 pub(crate) struct Timers {
@@ -196,12 +207,12 @@ impl Watch {
 pub(crate) struct TimerKey(&'static Timers);
 
 impl Timers {
-    pub(crate) const fn new() -> Timers {
+    pub(crate) fn new() -> Timers {
         Timers {
             next: AtomicU64::new(NEVER),
             len: AtomicUsize::new(0),
             dead: AtomicUsize::new(0),
-            heap: Lock::new(TimerHeap::with_store(Mapped::new())),
+            heap: Lock::new(Heap::new()),
         }
     }
 
@@ -279,7 +290,7 @@ impl Timers {
         self.publish(&mut heap, shared);
     }
 
-    /// Takes out what is due, up to `most`. Nothing if it is another P's, and somebody has the lock: that one sees to it.
+    /// Takes out what is due, up to `most`, which is not more than a batch. Nothing if it is another P's, and somebody has the lock: that one sees to it.
     fn take_due(&self, own: bool, now: u64, most: usize, shared: &Shared) -> Batch {
         let mut batch = Batch::new();
         let heap = match own {
@@ -289,9 +300,10 @@ impl Timers {
         let Some(mut heap) = heap else {
             return batch;
         };
-        while batch.len < most.min(BATCH)
+        while batch.len < most
             && let Some((_, sleeper)) = heap.pop_due(now)
         {
+            sleeper.prefetch();
             batch.push(sleeper);
         }
         self.publish(&mut heap, shared);
@@ -300,7 +312,7 @@ impl Timers {
 
     /// The runtime is gone: nothing fires any more. The lock has nobody to keep out; functions are dropped under it.
     pub(super) fn give_up(&self) {
-        for (_, sleeper) in self.heap.lock().iter() {
+        for sleeper in self.heap.lock().iter() {
             if let What::Start(cell, turn) = sleeper.what() {
                 cell.give_up(turn);
             }
@@ -402,20 +414,27 @@ impl Shared {
         let in_burst = p.watch.is_in_burst(tick);
         let others = queued > 0 || p.runq.has_next();
         let own = std::ptr::eq(timers, &p.timers);
-        let batch = timers.take_due(own, now, room, self);
+        let most = room.min(BATCH);
         let mut woken = 0;
-        for sleeper in batch.iter() {
-            if let Some(g) = fire(sleeper, self, p) {
-                // SAFETY: runnable, so alive.
-                let g = unsafe { g.as_ref() };
-                p.eye.queued(&self.observe, g);
-                if woken == 0 && others && !in_burst {
-                    self.put_local(p, g);
-                    p.break_chain(); // or an expired slice would send it to the tail
-                } else {
-                    self.put_tail(p, g);
+        loop {
+            let batch = timers.take_due(own, now, most, self);
+            for sleeper in batch.iter() {
+                if let Some(g) = fire(sleeper, self, p) {
+                    // SAFETY: runnable, so alive.
+                    let g = unsafe { g.as_ref() };
+                    p.eye.queued(&self.observe, g);
+                    if woken == 0 && others && !in_burst {
+                        self.put_local(p, g);
+                        p.break_chain(); // or an expired slice would send it to the tail
+                    } else {
+                        self.put_tail(p, g);
+                    }
+                    woken += 1;
                 }
-                woken += 1;
+            }
+            // As many as were asked for, and all dead: there may be others behind them.
+            if woken > 0 || batch.len < most {
+                break;
             }
         }
         match woken {
@@ -430,7 +449,7 @@ impl Shared {
         if woken > usize::from(!others) {
             self.wake_one();
         }
-        batch.len > 0
+        woken > 0
     }
 
     /// The owner's turn, before each dispatch, if there are timers at all.

@@ -1,6 +1,6 @@
-//! The memory of a timer heap: an array in a mapping of its own.
+//! The memory of a timer heap: arrays in mappings of their own.
 //!
-//! Timers are armed in RT, where the allocator is off limits (R1), and there may be millions of them. So the array
+//! Timers are armed in RT, where the allocator is off limits (R1), and there may be millions of them. So an array
 //! asks the kernel: a mapping is reserved on the first push, committed as it is touched, and moved by page
 //! tables when it is full. Rejected: growing in user context before the call (the goroutine may enter on another P than
 //! the one it looked at, and a select would have to prepare for every heap).
@@ -13,18 +13,24 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::{mem, ptr, slice};
 
-use runnext_core::timers::Store;
+use runnext_core::timers::{Array, Memory};
 use runnext_sys::map::{self, Region};
 
 use crate::fatal::fatal;
 
 /// Address space reserved at first, in bytes.
 const FIRST: usize = 1 << 20;
-/// Memory kept when nearly all nodes have left, in bytes.
+/// Memory kept when nearly all elements have left, in bytes.
 const KEEP: usize = 64 << 10;
-/// Places left out at the start. The four children of a node, which are compared with each other, then lie in as few cache lines
-/// as they can: the first of all is at a multiple of four.
+/// Places left out at the start. The keys of the four children of a node, which are compared with each other, then lie in one cache
+/// line: the first of all is at a multiple of four.
 const LEFT_OUT: usize = 3;
+
+pub(super) struct Mappings;
+
+impl Memory for Mappings {
+    type Array<N> = Mapped<N>;
+}
 
 pub(super) struct Mapped<N> {
     region: Option<Region>,
@@ -32,24 +38,26 @@ pub(super) struct Mapped<N> {
     capacity: usize,
     /// Bytes from the start that may have been touched.
     touched: usize,
-    _nodes: PhantomData<N>,
+    _elements: PhantomData<N>,
 }
 
-impl<N> Mapped<N> {
-    pub(super) const fn new() -> Mapped<N> {
+impl<N> Default for Mapped<N> {
+    fn default() -> Mapped<N> {
         Mapped {
             region: None,
             len: 0,
             capacity: 0,
             touched: 0,
-            _nodes: PhantomData,
+            _elements: PhantomData,
         }
     }
+}
 
+impl<N> Mapped<N> {
     #[inline]
     fn base(&self) -> *mut N {
         match &self.region {
-            // SAFETY: a region is longer than a few nodes.
+            // SAFETY: a region is longer than a few elements.
             Some(region) => unsafe { region.base().cast::<N>().add(LEFT_OUT) },
             None => ptr::NonNull::dangling().as_ptr(),
         }
@@ -68,21 +76,21 @@ impl<N> Mapped<N> {
         self.capacity = self.region.as_ref().map_or(0, Region::len) / size_of::<N>() - LEFT_OUT;
     }
 
-    /// The bytes of so many nodes, with what is left out before them.
+    /// The bytes of so many elements, with what is left out before them.
     #[inline]
     fn bytes(len: usize) -> usize {
         (LEFT_OUT + len) * size_of::<N>()
     }
 }
 
-impl<N> Store<N> for Mapped<N> {
+impl<N> Array<N> for Mapped<N> {
     #[inline]
-    fn push(&mut self, node: N) {
+    fn push(&mut self, element: N) {
         if self.len == self.capacity {
             self.grow();
         }
         // SAFETY: within the capacity, so inside the region.
-        unsafe { self.base().add(self.len).write(node) };
+        unsafe { self.base().add(self.len).write(element) };
         self.len += 1;
         self.touched = self.touched.max(Self::bytes(self.len));
     }
@@ -131,7 +139,7 @@ mod tests {
 
     #[test]
     fn an_array() {
-        let mut array = Mapped::<[u64; 4]>::new();
+        let mut array = Mapped::<[u64; 4]>::default();
         assert!(array.is_empty() && array.pop().is_none());
         let n = 3 * FIRST / 32;
         for i in 0..n {
