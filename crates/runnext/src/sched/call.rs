@@ -420,6 +420,7 @@ pub(super) fn take_p(m: &M, p: *const P) {
     debug_assert!(!to.idle.load(Relaxed), "nobody gave P {} away", to.id);
     to.m.store(ptr::from_ref(m).cast_mut(), Relaxed);
     to.eye.taken();
+    to.groups.taken(to);
     m.take(to);
 }
 

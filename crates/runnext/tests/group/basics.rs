@@ -86,7 +86,7 @@ fn time_is_counted() {
 }
 
 /// Threads that keep the processors busy while `f` runs.
-fn beside_burners<T>(f: impl FnOnce() -> T) -> T {
+pub(crate) fn beside_burners<T>(f: impl FnOnce() -> T) -> T {
     let stop = AtomicBool::new(false);
     std::thread::scope(|s| {
         for _ in 0..4 {

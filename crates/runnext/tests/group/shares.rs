@@ -7,6 +7,7 @@ use std::time::Duration;
 use runnext::sync::Barrier;
 use runnext::{CpuLimit, Priority, Runtime, TaskGroup};
 
+use crate::basics::beside_burners;
 use crate::common::{built, cpu_time, runtime, until};
 
 /// How long hogs run.
@@ -191,6 +192,50 @@ fn a_weight_change_is_felt() {
     let used = share(&groups, For::Cpu(Duration::from_millis(500)));
     let ratio = used[0].as_secs_f64() / used[1].as_secs_f64();
     assert!((3.0..8.0).contains(&ratio), "{used:?}");
+}
+
+/// A turn was charged with what other processes ran before the monitor's first look at it, and after the last: up to twice what it had.
+#[test]
+fn shares_are_of_cpu_time_beside_other_processes_too() {
+    let a = TaskGroup::builder("a").weight(300).build();
+    let groups = [a, TaskGroup::new("b")];
+    // In ns, by the clocks of the threads.
+    let real: [Arc<AtomicU64>; 2] = Default::default();
+    let stop = Arc::new(AtomicBool::new(false));
+    let work = || {
+        let hog = |(group, real): (&TaskGroup, &Arc<AtomicU64>)| {
+            let (real, stop) = (Arc::clone(real), Arc::clone(&stop));
+            group.go(move || {
+                while !stop.load(Relaxed) {
+                    real.fetch_add(cpu_time_of_rounds(), Relaxed);
+                    runnext::checkpoint();
+                }
+            })
+        };
+        let pairs = groups.iter().zip(&real);
+        let hogs: Vec<_> = pairs.cycle().take(8).map(hog).collect();
+        until(|| real.iter().map(|ns| ns.load(Relaxed)).sum::<u64>() > 500_000_000);
+        stop.store(true, Relaxed);
+        hogs.into_iter().for_each(|hog| hog.join().unwrap());
+    };
+    beside_burners(|| runtime(2).run(work));
+    let real = real.map(|ns| ns.load(Relaxed) as f64 / 1e9);
+    let charged = groups.map(|group| group.stats().cpu_time.as_secs_f64());
+    for (real, charged) in real.iter().zip(&charged) {
+        assert!(
+            (0.85..1.3).contains(&(charged / real)),
+            "{charged} for {real}"
+        );
+    }
+    assert!((2.0..4.5).contains(&(real[0] / real[1])), "{real:?}");
+}
+
+/// Some work without a call of the runtime, so that it stays on its thread.
+fn cpu_time_of_rounds() -> u64 {
+    let used = || cpu_time(libc::CLOCK_THREAD_CPUTIME_ID);
+    let (begin, rounds) = (used(), AtomicU64::new(0));
+    (0..100).for_each(|_| round(&rounds));
+    (used() - begin).as_nanos() as u64
 }
 
 #[test]

@@ -9,11 +9,18 @@
 //! | `last`, `mark`| the owner                                   | who asks for CPU time                         |
 //! | `stolen`      | the monitor, blocking sections; taken by the owner | the end of the turn                     |
 //! | `lost`        | the monitor; taken by the owner             | where a goroutine is charged                  |
+//! | `reading`     | the owner, where a turn begins or ends, or goes on on another thread | the end of the turn  |
 //!
 //! # CPU time of single goroutines
 //! A clock for every switch would be most of the switch. So the clock is read at every switch only while runs are long ([`LONG_RUN`]); if they
 //! are short, only every so many, up to [`MAX_SKIP`], and whoever runs then gets the time since the last reading. Who runs long is
 //! charged exactly, who runs often but shortly by fair sampling. A turn's time, which is what groups are charged by, is always exact.
+//!
+//! # What the system ran in between
+//! On a busy machine a thread has its CPU for a part of the time only, and no group is to pay for the rest. A turn that lasted for long
+//! enough to have been interrupted ([`LEAST_STOLEN`]) ends with a look at its thread's CPU clock, which costs half a microsecond, and is compared
+//! with the last one: from its beginning, or from not more than [`FRESH`] before, since short turns do without. What the monitor notes meanwhile is
+//! for those who ask while a turn goes on.
 
 use std::cell::Cell;
 use std::ptr::{self, NonNull};
@@ -29,6 +36,7 @@ use super::ROOT_LANE;
 use super::fifo::Fifo;
 use crate::g::G;
 use crate::lock::{Lock, LockGuard};
+use crate::m::Gauge;
 use crate::p::{P, light_leads, look_ahead};
 
 /// No turn.
@@ -37,10 +45,46 @@ pub(super) const NO_LANE: u32 = u32::MAX;
 const BATCH: usize = 128;
 /// The clock is read at every switch while goroutines run for longer than this, in ns: then it costs a hundredth.
 const LONG_RUN: u64 = 1_000;
+/// Lost time below this is not lost but measured late, in ns.
+pub(super) const LEAST_STOLEN: u64 = 100_000;
+/// So old a reading of a thread's CPU clock will do where a turn begins, in ns: two readings a millisecond are a thousandth of it.
+const FRESH: u64 = 1_000_000;
+/// Scheduling has a price, which groups pay: threads hand over, the monitor looks. As much as this part of what they ran, and [`LEAST_STOLEN`]; what other processes take
+/// is more.
+const SCHEDULING: u64 = 16;
 /// The most switches from one reading of the clock to the next: a prime, or of those that take turns always the same one would be charged.
 const MAX_SKIP: u32 = 67;
 
 pub(super) type GroupLanes = Lanes<Fifo>;
+
+/// What the CPU clock of a P's thread showed.
+#[derive(Clone, Copy)]
+struct Reading {
+    /// Whose it is.
+    m: u32,
+    at: u64,
+    cpu: u64,
+}
+
+impl Reading {
+    const NONE: Reading = Reading {
+        m: u32::MAX,
+        at: 0,
+        cpu: 0,
+    };
+
+    /// Of the thread that has `p`, whose owner asks.
+    fn new(p: &P, now: u64) -> Option<Reading> {
+        // SAFETY: an M that owns a P is alive; so is one that was just robbed, for those who rob are watched (`monitor`, I2).
+        let m = unsafe { p.m.load(Acquire).as_ref() }?;
+        let cpu = m.gauge().and_then(Gauge::cpu_ns)?;
+        Some(Reading {
+            m: m.id,
+            at: now,
+            cpu,
+        })
+    }
+}
 
 /// See the [module](self).
 pub(crate) struct Local {
@@ -71,6 +115,7 @@ pub(crate) struct Local {
     /// The dispatch before which the clock was read last, and the one before which it is to be read again.
     read_at: Cell<u32>,
     read_next: Cell<u32>,
+    reading: Cell<Reading>,
 }
 
 // SAFETY: `Cell`s are used by the P's owner only, as those of the P itself are.
@@ -104,6 +149,7 @@ impl Local {
             mark: AtomicU64::new(0),
             read_at: Cell::new(0),
             read_next: Cell::new(0),
+            reading: Cell::new(Reading::NONE),
         }
     }
 
@@ -251,6 +297,9 @@ impl Local {
         self.over.store(false, Relaxed);
         self.graced.set(false);
         self.tick.store(p.tick.load(Relaxed), Relaxed);
+        if now >= self.reading.get().at + FRESH {
+            self.read_cpu(p, now);
+        }
     }
 
     fn refill(&self, lanes: &mut GroupLanes, id: GroupId, n: usize) -> bool {
@@ -294,13 +343,14 @@ impl Local {
         unsafe { self.ring.pop() }
     }
 
-    /// The turn is over: what is left in the ring goes back to the list, and the time is charged.
+    /// The turn is over: what is left in the ring goes back to the list, and the time is charged, less what its thread had [not](Self::unrun).
     pub(super) fn settle(
         &self,
         p: &P,
         lanes: &mut GroupLanes,
         ledger: &Ledger,
         now: u64,
+        unrun: u64,
     ) -> Option<Ended> {
         let lane = self.lane();
         if lane == NO_LANE {
@@ -330,7 +380,8 @@ impl Local {
         if blocked != 0 {
             stolen += now.saturating_sub(blocked);
         }
-        lanes.end(ledger, now, stolen)
+        // The same time twice, but for CPU time used in a blocking section.
+        lanes.end(ledger, now, stolen.max(unrun))
     }
 
     /// Whether a light goroutine that gave way goes into the ring: its lane has the turn, and others may help with what is there.
@@ -455,6 +506,40 @@ impl Local {
     fn unread_ns(&self, ticks: u64) -> u64 {
         clock::ticks_to_ns(ticks.saturating_sub(self.mark.load(Relaxed)))
             .saturating_sub(self.lost.load(Relaxed))
+    }
+
+    /// Reads the CPU clock of the P's thread.
+    fn read_cpu(&self, p: &P, now: u64) {
+        self.reading
+            .set(Reading::new(p, now).unwrap_or(Reading::NONE));
+    }
+
+    /// A thread has the P from here on, which calls this: another one than before, or the same after a sleep.
+    pub(in crate::sched) fn taken(&self, p: &P) {
+        if self.lane() != NO_LANE {
+            self.read_cpu(p, clock::now_ns());
+        } else {
+            self.reading.set(Reading::NONE); // the next turn begins with one
+        }
+    }
+
+    /// How long of the turn, which ends now, its thread was not on a CPU: it waited for one, or slept. 0 of short turns.
+    pub(super) fn unrun(&self, p: &P, now: u64) -> u64 {
+        let since = self.since.load(Relaxed);
+        let lasted = now.saturating_sub(since);
+        if self.lane() == NO_LANE || lasted < LEAST_STOLEN {
+            return 0;
+        }
+        let before = self.reading.get();
+        self.read_cpu(p, now);
+        let after = self.reading.get();
+        if after.m != before.m || after.m == Reading::NONE.m {
+            return 0;
+        }
+        let ran = after.cpu.saturating_sub(before.cpu);
+        let passed = now - since.min(before.at);
+        let price = LEAST_STOLEN + ran / SCHEDULING;
+        passed.saturating_sub(ran + price).min(lasted)
     }
 
     /// For so long of this turn the system ran something else. By the monitor.

@@ -12,7 +12,7 @@ use runnext_core::owner::{Seen, State};
 use runnext_sys::clock;
 
 use super::fifo::Fifo;
-use super::local::NO_LANE;
+use super::local::{LEAST_STOLEN, NO_LANE};
 use super::turn::{self, Next};
 use super::{ROOT_LANE, Record};
 use crate::g::G;
@@ -29,8 +29,6 @@ const GRACE: u64 = 1_000_000;
 pub(super) const PATIENCE: u64 = 150_000;
 /// How soon the monitor looks again at a turn that should have ended, in ns.
 const AGAIN: u64 = 100_000;
-/// Lost time below this is not lost but measured late, in ns.
-const LEAST_STOLEN: u64 = 100_000;
 
 /// What the monitor saw of a P's turn.
 #[derive(Clone, Copy)]

@@ -174,9 +174,11 @@ impl Shared {
 
     /// Whose turn that was.
     pub(super) fn end_turn_at(&self, p: &P, now: u64) -> Option<GroupId> {
+        let unrun = p.groups.unrun(p, now);
         let ended = {
             let mut lanes = p.groups.lanes();
-            p.groups.settle(p, &mut lanes, &self.groups.ledger, now)?
+            p.groups
+                .settle(p, &mut lanes, &self.groups.ledger, now, unrun)?
         };
         if ended.governed {
             self.charge_governed(ended.group, ended.used, now);
