@@ -127,10 +127,10 @@ fn a_quota_is_kept_and_a_parents_binds() {
     // If the machine left us enough: a third of what there was is theirs, and more than the quota.
     if all + used[2] > d.mul_f64(QUOTA * 6.0) {
         assert!(all > d.mul_f64(QUOTA / 2.0), "and not much less: {used:?}");
+        let throttled = groups.iter().map(|(g, _)| g.stats().throttled_count);
+        assert!(throttled.sum::<u64>() > 0);
     }
     assert!(used[0] < 4 * used[1] && used[1] < 4 * used[0], "{used:?}");
-    let throttled = groups.iter().map(|(g, _)| g.stats().throttled_count);
-    assert!(throttled.sum::<u64>() > 0);
 }
 
 #[test]
@@ -246,11 +246,14 @@ fn the_governor_leaves_what_it_should() {
             .cpu_limit(CpuLimit::Fraction(0.1)),
     );
     let governed = TaskGroup::builder("governed").governed(true).build();
-    let groups = [(governed, 4)];
+    let groups = [(governed, 4), (TaskGroup::new("free"), 2)];
     let d = Duration::from_secs(1);
     let (used, took) = share_on(&rt, &groups, For::Wall(d));
-    // A tenth of two cores, far less than is left to us on a busy machine, and what the bucket held at first.
+    // A tenth of two cores, and what the bucket held at first.
     assert!(used[0] < took.mul_f64(0.4), "{used:?} in {took:?}");
-    assert!(used[0] > d.mul_f64(0.1), "{used:?}");
-    assert!(groups[0].0.stats().throttled_count > 0);
+    // If the machine left us more than three times the limit: half of that is theirs.
+    if used[0] + used[1] > took.mul_f64(0.6) {
+        assert!(used[0] > d.mul_f64(0.1), "{used:?} in {took:?}");
+        assert!(groups[0].0.stats().throttled_count > 0);
+    }
 }
