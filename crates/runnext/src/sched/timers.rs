@@ -418,19 +418,17 @@ impl Shared {
         let mut woken = 0;
         loop {
             let batch = timers.take_due(own, now, most, self);
-            for sleeper in batch.iter() {
-                if let Some(g) = fire(sleeper, self, p) {
-                    // SAFETY: runnable, so alive.
-                    let g = unsafe { g.as_ref() };
-                    p.eye.queued(&self.observe, g);
-                    if woken == 0 && others && !in_burst {
-                        self.put_local(p, g);
-                        p.break_chain(); // or an expired slice would send it to the tail
-                    } else {
-                        self.put_tail(p, g);
-                    }
-                    woken += 1;
+            for g in batch.iter().filter_map(|sleeper| fire(sleeper, self, p)) {
+                // SAFETY: runnable, so alive.
+                let g = unsafe { g.as_ref() };
+                p.eye.queued(&self.observe, g);
+                if woken == 0 && others && !in_burst {
+                    self.put_local(p, g);
+                    p.break_chain(); // or an expired slice would send it to the tail
+                } else {
+                    self.put_tail(p, g);
                 }
+                woken += 1;
             }
             // As many as were asked for, and all dead: there may be others behind them.
             if woken > 0 || batch.len < most {
@@ -474,14 +472,12 @@ impl Shared {
         victim.timers.next() != NEVER && self.run_due_on(p, &victim.timers, clock::now_ns())
     }
 
-    /// Wakes whoever is due on any P, onto `p`, which the caller owns. True if anybody was.
-    pub(super) fn run_all_timers(&self, p: &P, now: u64) -> bool {
+    /// Wakes whoever is due on any P, onto `p`, which the caller owns.
+    pub(super) fn run_all_timers(&self, p: &P, now: u64) {
         self.run_due_groups(now);
-        let mut any = false;
         for victim in self.all_ps() {
-            any |= self.run_due_on(p, &victim.timers, now);
+            self.run_due_on(p, &victim.timers, now);
         }
-        any
     }
 
     /// Something is due at `when`, before anything else in its heap, by somebody who goes on, perhaps for long.
