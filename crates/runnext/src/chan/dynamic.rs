@@ -96,11 +96,32 @@ impl Drop for Place {
 
 impl<'a> Select<'a> {
     /// A select without operations.
+    ///
+    /// ```
+    /// use runnext::chan::{self, Select};
+    /// let rx = chan::after(std::time::Duration::ZERO);
+    /// let mut select = Select::new();
+    /// assert!(select.try_select().is_err()); // without operations none is ready
+    /// select.recv(&rx);
+    /// assert!(select.select().recv(&rx).is_ok());
+    /// ```
     pub fn new() -> Select<'a> {
         Select::default()
     }
 
     /// Adds a receive. Returns its index: the first operation has 0, the next 1.
+    ///
+    /// ```
+    /// use runnext::chan::{self, Select};
+    /// let words = chan::never::<&str>();
+    /// let (tx, numbers) = chan::bounded(1);
+    /// let mut select = Select::new();
+    /// assert_eq!(select.recv(&words), 0);
+    /// assert_eq!(select.recv(&numbers), 1); // types may differ
+    /// tx.send(7).unwrap();
+    /// let op = select.select();
+    /// assert_eq!((op.index(), op.recv(&numbers)), (1, Ok(7)));
+    /// ```
     pub fn recv<T>(&mut self, rx: &'a Receiver<T>) -> usize {
         self.add(Op {
             end: ptr::from_ref(rx).cast(),
@@ -174,6 +195,25 @@ impl<'a> Select<'a> {
     ///
     /// # Blocks
     /// The goroutine, until an operation is ready. On a plain thread, the thread.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::chan::{self, Select};
+    ///
+    /// #[runnext::main]
+    /// fn main() {
+    ///     let replies = ["a.example", "b.example"].map(|server| {
+    ///         let (tx, rx) = chan::bounded(1);
+    ///         runnext::go(move || tx.send(server.len()));
+    ///         rx
+    ///     });
+    ///     let mut select = Select::new();
+    ///     replies.iter().for_each(|rx| { select.recv(rx); });
+    ///     let op = select.select(); // whoever answers first
+    ///     let first = op.index();
+    ///     assert_eq!(op.recv(&replies[first]), Ok(9));
+    /// }
+    /// ```
     pub fn select(&mut self) -> SelectedOperation<'a> {
         assert!(
             self.ops.iter().any(Option::is_some),
@@ -231,6 +271,21 @@ impl<'a> Select<'a> {
     ///
     /// # Blocks
     /// The goroutine, until an operation is ready. On a plain thread, the thread.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::{chan::{self, Select}, time::Instant};
+    /// let (tx, rx) = chan::bounded(2);
+    /// [1, 2].map(|n| tx.send(n).unwrap());
+    /// let mut select = Select::new();
+    /// select.recv(&rx);
+    /// let deadline = Instant::now() + std::time::Duration::from_millis(1);
+    /// let mut sum = 0;
+    /// while let Ok(op) = select.select_deadline(deadline) {
+    ///     sum += op.recv(&rx).unwrap();
+    /// }
+    /// assert!(sum == 3 && Instant::now() >= deadline);
+    /// ```
     pub fn select_deadline(
         &mut self,
         deadline: Instant,
@@ -286,6 +341,23 @@ impl fmt::Debug for Select<'_> {
 ///
 /// # Panics
 /// Dropping one that was not completed panics: a peer may be waiting for it.
+///
+/// # Example
+/// ```
+/// use runnext::chan::{self, Select};
+/// let (tx, rx) = chan::bounded(1);
+/// let mut select = Select::new();
+/// let sending = select.send(&tx);
+/// select.recv(&rx);
+/// for _ in 0..2 {
+///     let op = select.select();
+///     match op.index() == sending {
+///         true => op.send(&tx, 5).unwrap(), // the first time: there is room, and no value
+///         false => assert_eq!(op.recv(&rx), Ok(5)), // the second
+///     }
+/// }
+/// assert!(rx.is_empty());
+/// ```
 #[must_use = "a chosen operation must be completed"]
 pub struct SelectedOperation<'a> {
     index: usize,
@@ -303,6 +375,17 @@ pub struct SelectedOperation<'a> {
 
 impl SelectedOperation<'_> {
     /// The index of the operation, as [`Select::recv`] or [`Select::send`] returned it.
+    ///
+    /// ```
+    /// use runnext::chan::{self, Select};
+    /// let (quiet, (tx, rx)) = (chan::never::<u8>(), chan::bounded(1));
+    /// let mut select = Select::new();
+    /// let indices = [select.recv(&quiet), select.recv(&rx)];
+    /// tx.send("here").unwrap();
+    /// let op = select.select();
+    /// assert_eq!(op.index(), indices[1]);
+    /// op.recv(&rx).unwrap();
+    /// ```
     pub fn index(&self) -> usize {
         self.index
     }
@@ -314,6 +397,18 @@ impl SelectedOperation<'_> {
     ///
     /// # Panics
     /// If it is not a receive from this channel that was chosen.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::chan::{self, RecvError, Select};
+    /// let (tx, rx) = chan::bounded(1);
+    /// let mut select = Select::new();
+    /// select.recv(&rx);
+    /// tx.send('x').unwrap();
+    /// drop(tx);
+    /// assert_eq!(select.select().recv(&rx), Ok('x'));
+    /// assert_eq!(select.select().recv(&rx), Err(RecvError)); // a closed channel is ready, too
+    /// ```
     pub fn recv<T>(mut self, rx: &Receiver<T>) -> Result<T, RecvError> {
         let same = rx.chan().is_some_and(|chan| self.is_from(chan));
         let place = match self.place.take() {
@@ -338,6 +433,18 @@ impl SelectedOperation<'_> {
     ///
     /// # Panics
     /// If it is not a send to this channel that was chosen.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::chan::{self, Select, SendError};
+    /// let (tx, rx) = chan::bounded(1);
+    /// let mut select = Select::new();
+    /// select.send(&tx);
+    /// assert_eq!(select.select().send(&tx, "in time"), Ok(()));
+    /// assert_eq!(rx.recv(), Ok("in time"));
+    /// rx.close();
+    /// assert_eq!(select.select().send(&tx, "too late"), Err(SendError("too late")));
+    /// ```
     pub fn send<T>(self, tx: &Sender<T>, value: T) -> Result<(), SendError<T>> {
         assert!(
             self.place.is_none() && self.is_from(tx.chan()),

@@ -184,6 +184,21 @@ unsafe fn leave<T>(shared: NonNull<Shared<T>>) {
 ///
 /// The channel is closed when its last sender is dropped: receivers get what is buffered, then errors.
 ///
+/// ```
+/// use runnext::chan::{self, Sender};
+///
+/// fn countdown(from: u32, out: Sender<u32>) {
+///     (1..=from).rev().for_each(|n| out.send(n).unwrap());
+/// } // the only sender goes here, and the channel is closed
+///
+/// #[runnext::main]
+/// fn main() {
+///     let (tx, rx) = chan::bounded(1);
+///     runnext::go(move || countdown(3, tx));
+///     assert_eq!(rx.iter().collect::<Vec<_>>(), [3, 2, 1]);
+/// }
+/// ```
+///
 /// Values go to other threads, so an end does only if they may; and the two ends of a channel agree on their lifetimes.
 ///
 /// ```compile_fail,E0277
@@ -205,6 +220,22 @@ pub struct Sender<T> {
 /// The receiving end of a channel. Clones are ends of the same channel, and each value goes to one of them.
 ///
 /// The channel is closed when its last receiver is dropped: sends fail, and what is buffered is dropped.
+///
+/// ```
+/// use runnext::{chan, scope};
+///
+/// #[runnext::main]
+/// fn main() {
+///     let (jobs, todo) = chan::bounded(0);
+///     let sum: u32 = scope(|s| {
+///         let workers = [todo.clone(), todo].map(|todo| s.go(move || todo.iter().map(|n: u32| n * n).sum::<u32>()));
+///         (1..=10).for_each(|n| jobs.send(n).unwrap());
+///         drop(jobs); // no more: the workers end
+///         workers.into_iter().map(|worker| worker.join().unwrap()).sum()
+///     });
+///     assert_eq!(sum, 385); // each job was done by one of them
+/// }
+/// ```
 pub struct Receiver<T> {
     /// None: it is never going to receive anything.
     shared: Option<NonNull<Shared<T>>>,
@@ -516,16 +547,39 @@ macro_rules! looks {
             }
 
             /// Whether nothing is buffered: always so on a rendezvous channel.
+            ///
+            /// ```
+            /// let (tx, rx) = runnext::chan::bounded(1);
+            /// assert!(tx.is_empty() && rx.is_empty());
+            /// tx.send('a').unwrap();
+            /// assert!(!tx.is_empty() && !rx.is_empty());
+            /// ```
             pub fn is_empty(&self) -> bool {
                 self.len() == 0
             }
 
             /// Whether there is no room: always so on a rendezvous channel.
+            ///
+            /// ```
+            /// let (tx, rx) = runnext::chan::bounded(2);
+            /// tx.send(1).unwrap();
+            /// assert!(!tx.is_full());
+            /// tx.send(2).unwrap();
+            /// assert!(tx.is_full() && rx.is_full());
+            /// ```
             pub fn is_full(&self) -> bool {
                 self.capacity().is_some_and(|cap| self.len() >= cap)
             }
 
             /// How many values can be buffered; `None` if that has no limit.
+            ///
+            /// ```
+            /// use runnext::chan;
+            /// let (tx, rx) = chan::bounded::<u8>(5);
+            /// assert_eq!((tx.capacity(), rx.capacity()), (Some(5), Some(5)));
+            /// let (tx, rx) = chan::unbounded::<u8>();
+            /// assert_eq!((tx.capacity(), rx.capacity()), (None, None));
+            /// ```
             pub fn capacity(&self) -> Option<usize> {
                 let $of = self;
                 match $chan {
@@ -535,6 +589,14 @@ macro_rules! looks {
             }
 
             /// Whether the channel is closed. What is buffered can still be received.
+            ///
+            /// ```
+            /// let (tx, rx) = runnext::chan::bounded(1);
+            /// tx.send("last words").unwrap();
+            /// tx.close();
+            /// assert!(tx.is_closed() && rx.is_closed());
+            /// assert_eq!(rx.recv(), Ok("last words"));
+            /// ```
             pub fn is_closed(&self) -> bool {
                 let $of = self;
                 $chan.is_some_and(|chan| each!(chan, c => Flavor::<T>::is_closed(c)))

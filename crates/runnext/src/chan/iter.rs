@@ -5,14 +5,49 @@ use std::iter::FusedIterator;
 use super::Receiver;
 
 /// Receives until the channel is empty and closed; see [`Receiver::iter`].
+///
+/// ```
+/// let (tx, rx) = runnext::chan::unbounded();
+/// std::thread::spawn(move || [2, 3, 4].map(|n| tx.send(n).unwrap()));
+/// let mut product = 1;
+/// for n in &rx {
+///     product *= n;
+/// }
+/// assert_eq!(product, 24);
+/// assert!(rx.is_closed()); // it was borrowed only
+/// ```
 #[derive(Debug)]
 pub struct Iter<'a, T>(&'a Receiver<T>);
 
 /// Receives what is there now; see [`Receiver::try_iter`].
+///
+/// ```
+/// let (tx, rx) = runnext::chan::unbounded();
+/// tx.send('a').unwrap();
+/// let mut there = rx.try_iter();
+/// assert_eq!((there.next(), there.next()), (Some('a'), None));
+/// tx.send('b').unwrap();
+/// assert_eq!(there.next(), Some('b')); // `None` was for that moment only
+/// ```
 #[derive(Debug)]
 pub struct TryIter<'a, T>(&'a Receiver<T>);
 
 /// Receives until the channel is empty and closed, and owns its receiver.
+///
+/// ```
+/// use runnext::chan::{self, IntoIter};
+///
+/// fn readings() -> IntoIter<u32> {
+///     let (tx, rx) = chan::bounded(0);
+///     runnext::go(move || [17, 23, 19].map(|degrees| tx.send(degrees).unwrap()));
+///     rx.into_iter()
+/// }
+///
+/// #[runnext::main]
+/// fn main() {
+///     assert_eq!(readings().max(), Some(23));
+/// }
+/// ```
 #[derive(Debug)]
 pub struct IntoIter<T>(Receiver<T>);
 

@@ -56,7 +56,24 @@ impl Barrier {
     /// The goroutine (on a plain thread, the thread).
     ///
     /// # Example
-    /// See [`Barrier`].
+    /// ```
+    /// use runnext::sync::Barrier;
+    /// use std::sync::atomic::{AtomicUsize, Ordering::*};
+    ///
+    /// #[runnext::main]
+    /// fn main() {
+    ///     let (ready, start) = (AtomicUsize::new(0), Barrier::new(3));
+    ///     runnext::scope(|s| {
+    ///         for _ in 0..3 {
+    ///             s.go(|| {
+    ///                 ready.fetch_add(1, Relaxed);
+    ///                 start.wait();
+    ///                 assert_eq!(ready.load(Relaxed), 3); // nobody starts before all are ready
+    ///             });
+    ///         }
+    ///     });
+    /// }
+    /// ```
     pub fn wait(&self) -> BarrierWaitResult {
         let mut call = Call::enter();
         let node = Node::new(&call);
@@ -90,6 +107,18 @@ impl fmt::Debug for Barrier {
 }
 
 /// What [`Barrier::wait`] says: who came last.
+///
+/// # Example
+/// ```
+/// use runnext::sync::{Barrier, BarrierWaitResult};
+///
+/// let pair = Barrier::new(2);
+/// let met: [BarrierWaitResult; 2] = std::thread::scope(|s| {
+///     let other = s.spawn(|| pair.wait());
+///     [pair.wait(), other.join().unwrap()]
+/// });
+/// assert_ne!(met[0], met[1]); // one of them came last
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BarrierWaitResult(bool);
 

@@ -72,7 +72,26 @@ impl Condvar {
     /// The goroutine (on a plain thread, the thread), until it is notified and the mutex is free.
     ///
     /// # Example
-    /// See [`Condvar`].
+    /// ```
+    /// use runnext::sync::{Condvar, Mutex};
+    ///
+    /// #[runnext::main]
+    /// fn main() {
+    ///     let (stock, changed) = (Mutex::new(0), Condvar::new());
+    ///     runnext::scope(|s| {
+    ///         let mut guard = stock.lock();
+    ///         s.go(|| {
+    ///             *stock.lock() += 5; // gets the lock while the other waits
+    ///             changed.notify_one();
+    ///         });
+    ///         while *guard < 5 {
+    ///             changed.wait(&mut guard);
+    ///         }
+    ///         *guard -= 5;
+    ///     });
+    ///     assert_eq!(stock.into_inner(), 0);
+    /// }
+    /// ```
     pub fn wait<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>) {
         let mutex = guard.raw();
         let mut call = Call::enter();
@@ -250,6 +269,18 @@ impl fmt::Debug for Condvar {
 }
 
 /// How a wait with a limit ended.
+///
+/// # Example
+/// ```
+/// use runnext::sync::{Condvar, Mutex, WaitTimeoutResult};
+/// use std::time::Duration;
+///
+/// let (open, changed) = (Mutex::new(false), Condvar::new());
+/// let mut guard = open.lock();
+/// let limit = Duration::from_millis(1);
+/// let ended: WaitTimeoutResult = changed.wait_timeout_while(&mut guard, limit, |open| !*open);
+/// assert!(ended.timed_out() && !*guard);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitTimeoutResult(bool);
 
@@ -257,7 +288,20 @@ impl WaitTimeoutResult {
     /// Whether it was the limit that ended the wait.
     ///
     /// # Example
-    /// See [`Condvar::wait_timeout`].
+    /// ```
+    /// use runnext::sync::{Condvar, Mutex};
+    ///
+    /// let (ready, changed) = (Mutex::new(false), Condvar::new());
+    /// std::thread::scope(|s| {
+    ///     let mut guard = ready.lock();
+    ///     s.spawn(|| {
+    ///         *ready.lock() = true;
+    ///         changed.notify_one();
+    ///     });
+    ///     let ended = changed.wait_timeout(&mut guard, std::time::Duration::from_secs(600));
+    ///     assert!(!ended.timed_out() && *guard);
+    /// });
+    /// ```
     pub fn timed_out(&self) -> bool {
         self.0
     }

@@ -83,7 +83,13 @@ impl Once {
     /// With the panic of `f`, after which the next caller runs its own. If `f` itself calls `call_once` on the same `Once`.
     ///
     /// # Example
-    /// See [`Once`].
+    /// ```
+    /// let once = runnext::sync::Once::new();
+    /// let mut runs = Vec::new();
+    /// once.call_once(|| runs.push("first"));
+    /// once.call_once(|| runs.push("second"));
+    /// assert_eq!(runs, ["first"]);
+    /// ```
     #[inline]
     #[track_caller]
     pub fn call_once(&self, f: impl FnOnce()) {
@@ -310,7 +316,11 @@ impl<T> OnceLock<T> {
     /// With the panic of `init`, after which the next caller runs its own. If `init` itself asks for this value.
     ///
     /// # Example
-    /// See [`OnceLock`].
+    /// ```
+    /// let cell = runnext::sync::OnceLock::new();
+    /// assert_eq!(cell.get_or_init(|| vec![1, 2]).len(), 2);
+    /// assert_eq!(cell.get_or_init(Vec::new), &[1, 2]); // made already
+    /// ```
     #[inline]
     #[track_caller]
     pub fn get_or_init(&self, init: impl FnOnce() -> T) -> &T {

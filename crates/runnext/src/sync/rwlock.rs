@@ -342,6 +342,18 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for RwLock<T> {
 }
 
 /// The right to read the data of a [`RwLock`]; dropping it releases the lock.
+///
+/// # Example
+/// ```
+/// use runnext::sync::{RwLock, RwLockReadGuard};
+///
+/// let sizes = RwLock::new(vec![10, 20]);
+/// let guard: RwLockReadGuard<'_, Vec<u32>> = sizes.read();
+/// assert_eq!(guard.iter().sum::<u32>(), 30); // used as the data itself
+/// assert!(sizes.try_write().is_none());
+/// drop(guard);
+/// assert!(sizes.try_write().is_some());
+/// ```
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct RwLockReadGuard<'a, T: ?Sized> {
     lock: &'a RwLock<T>,
@@ -386,6 +398,19 @@ impl<T: ?Sized + fmt::Display> fmt::Display for RwLockReadGuard<'_, T> {
 }
 
 /// The right to use the data of a [`RwLock`] alone; dropping it releases the lock.
+///
+/// # Example
+/// ```
+/// use runnext::sync::{RwLock, RwLockWriteGuard};
+///
+/// fn append(mut log: RwLockWriteGuard<'_, String>, line: &str) {
+///     log.push_str(line);
+/// } // released here
+///
+/// let log = RwLock::new(String::from("log:"));
+/// append(log.write(), " started");
+/// assert_eq!(*log.read(), "log: started");
+/// ```
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct RwLockWriteGuard<'a, T: ?Sized> {
     lock: &'a RwLock<T>,

@@ -77,7 +77,21 @@ impl Semaphore {
     /// The goroutine (on a plain thread, the thread), until a permit is free and all who asked earlier have theirs.
     ///
     /// # Example
-    /// See [`Semaphore`].
+    /// ```
+    /// use runnext::sync::Semaphore;
+    ///
+    /// #[runnext::main]
+    /// fn main() {
+    ///     let one = Semaphore::new(1);
+    ///     let mine = one.acquire();
+    ///     runnext::scope(|s| {
+    ///         let other = s.go(|| drop(one.acquire())); // waits for mine
+    ///         drop(mine);
+    ///         other.join().unwrap();
+    ///     });
+    ///     assert_eq!(one.available_permits(), 1);
+    /// }
+    /// ```
     #[inline]
     pub fn acquire(&self) -> Permit<'_> {
         if !self.take_free() {
@@ -209,6 +223,21 @@ impl fmt::Debug for Semaphore {
 }
 
 /// A permit of a [`Semaphore`]; dropping it gives it back.
+///
+/// # Example
+/// ```
+/// use runnext::sync::{Permit, Semaphore};
+///
+/// struct Connection<'a> {
+///     _slot: Permit<'a>, // goes with it
+/// }
+///
+/// let slots = Semaphore::new(2);
+/// let connections = [(); 2].map(|()| Connection { _slot: slots.acquire() });
+/// assert!(slots.try_acquire().is_none());
+/// drop(connections);
+/// assert_eq!(slots.available_permits(), 2);
+/// ```
 #[derive(Debug)]
 #[must_use = "the permit is given back when it is dropped"]
 pub struct Permit<'a> {

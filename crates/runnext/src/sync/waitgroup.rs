@@ -113,6 +113,25 @@ impl WaitGroup {
     ///
     /// # Panics
     /// If nothing was left to do: every `done` needs an [`add`](Self::add) before it.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::{chan, go, sync::WaitGroup};
+    ///
+    /// #[runnext::main]
+    /// fn main() {
+    ///     let (jobs, todo) = chan::unbounded();
+    ///     let left = WaitGroup::new();
+    ///     let worker = left.clone();
+    ///     go(move || todo.iter().for_each(|_: u32| worker.done()));
+    ///     for job in 0..5 {
+    ///         left.add(1);
+    ///         jobs.send(job).unwrap();
+    ///     }
+    ///     left.wait(); // for the jobs: the worker itself goes on
+    ///     assert!(jobs.is_empty() && !jobs.is_closed());
+    /// }
+    /// ```
     #[track_caller]
     pub fn done(&self) {
         let state = &self.inner.state;
@@ -140,7 +159,22 @@ impl WaitGroup {
     /// The goroutine (on a plain thread, the thread), until the count is zero.
     ///
     /// # Example
-    /// See [`WaitGroup`].
+    /// ```
+    /// use runnext::sync::WaitGroup;
+    /// use std::sync::atomic::{AtomicU32, Ordering::*};
+    ///
+    /// static DONE: AtomicU32 = AtomicU32::new(0);
+    ///
+    /// #[runnext::main]
+    /// fn main() {
+    ///     let group = WaitGroup::new();
+    ///     for round in 1..=3 {
+    ///         (0..4).for_each(|_| drop(group.go(|| DONE.fetch_add(1, Relaxed))));
+    ///         group.wait(); // no round begins before the last one has ended
+    ///         assert_eq!(DONE.load(Relaxed), 4 * round);
+    ///     }
+    /// }
+    /// ```
     pub fn wait(&self) {
         if self.inner.state.load(Acquire) >= ONE {
             self.inner.wait();

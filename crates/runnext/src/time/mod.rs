@@ -3,6 +3,24 @@
 //! Everything here blocks the goroutine, never its thread, and works on plain threads too, which then sleep
 //! themselves. Nothing ends early; how late depends on the system, usually well under a millisecond. A duration too long
 //! to be counted, such as [`Duration::MAX`], means *never*.
+//!
+//! # Example
+//! ```
+//! use runnext::time::{self, Instant, Timer};
+//! use std::time::Duration;
+//!
+//! #[runnext::main]
+//! fn main() {
+//!     let start = Instant::now();
+//!     let nap = runnext::go(|| time::sleep(Duration::from_millis(1)));
+//!     nap.join().unwrap();
+//!     time::sleep_until(start + Duration::from_millis(2)); // what is left of two milliseconds
+//!     assert!(start.elapsed() >= Duration::from_millis(2));
+//!
+//!     let never = Timer::new(Duration::MAX);
+//!     assert!(never.c().try_recv().is_err() && never.stop());
+//! }
+//! ```
 
 mod convert;
 mod timer;

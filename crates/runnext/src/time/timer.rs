@@ -59,6 +59,17 @@ impl RefUnwindSafe for Timer {}
 
 impl Timer {
     /// A timer whose channel receives the moment `d` from now.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::time::{Instant, Timer};
+    /// use std::time::Duration;
+    ///
+    /// let start = Instant::now();
+    /// let timer = Timer::new(Duration::from_millis(1));
+    /// let moment = timer.c().recv().unwrap();
+    /// assert!(moment >= start + Duration::from_millis(1) && moment <= Instant::now());
+    /// ```
     pub fn new(d: Duration) -> Timer {
         Timer {
             c: chan::timer(set_to(d), Duration::ZERO),
@@ -67,6 +78,19 @@ impl Timer {
     }
 
     /// The channel. That of an [`after_func`] timer never receives anything.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::{chan, select, time::Timer};
+    ///
+    /// let answers = chan::never::<u8>();
+    /// let timer = Timer::new(std::time::Duration::from_millis(1));
+    /// let late = select! {
+    ///     recv(answers) -> _ => false,
+    ///     recv(timer.c()) -> _ => true,
+    /// };
+    /// assert!(late && timer.c().try_recv().is_err()); // its moment comes once
+    /// ```
     pub fn c(&self) -> &Receiver<Instant> {
         &self.c
     }
@@ -75,6 +99,14 @@ impl Timer {
     /// never will be.
     ///
     /// A function that runs goes on.
+    ///
+    /// # Example
+    /// ```
+    /// let timer = runnext::time::Timer::new(std::time::Duration::ZERO);
+    /// assert!(timer.stop()); // its moment has come, but nobody received it
+    /// assert!(timer.c().try_recv().is_err());
+    /// assert!(!timer.stop());
+    /// ```
     pub fn stop(&self) -> bool {
         match &self.task {
             Some(task) => task.stop(),
@@ -85,6 +117,18 @@ impl Timer {
     /// Sets the timer to `d` from now, whatever it was set to before. True if it was set, as for [`stop`](Self::stop).
     ///
     /// A function that runs goes on; should its time come again meanwhile, it is run once more after that.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::time::Timer;
+    /// use std::time::Duration;
+    ///
+    /// let timer = Timer::new(Duration::MAX);
+    /// assert!(timer.reset(Duration::from_millis(1))); // it was set, to never
+    /// assert!(timer.c().recv().is_ok());
+    /// assert!(!timer.reset(Duration::from_millis(1))); // it was not: what it was set to was received
+    /// assert!(timer.c().recv().is_ok());
+    /// ```
     pub fn reset(&self, d: Duration) -> bool {
         let when = set_to(d);
         match &self.task {
@@ -168,6 +212,17 @@ impl Ticker {
     ///
     /// # Panics
     /// If `d` is zero.
+    ///
+    /// # Example
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let d = Duration::from_millis(1);
+    /// let ticker = runnext::time::Ticker::new(d);
+    /// let moments: Vec<_> = ticker.c().iter().take(3).collect();
+    /// // However late they are received: the distances are `d`, or several where some were skipped.
+    /// assert!(moments.windows(2).all(|w| (w[1] - w[0]).as_nanos() % d.as_nanos() == 0));
+    /// ```
     #[track_caller]
     pub fn new(d: Duration) -> Ticker {
         assert_period(d);
@@ -177,11 +232,46 @@ impl Ticker {
     }
 
     /// The channel.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::{chan, go, select, time};
+    /// use std::time::Duration;
+    ///
+    /// #[runnext::main]
+    /// fn main() {
+    ///     let (tx, result) = chan::bounded(0);
+    ///     go(move || {
+    ///         time::sleep(Duration::from_millis(3));
+    ///         tx.send(42)
+    ///     });
+    ///     let ticker = time::Ticker::new(Duration::from_millis(1));
+    ///     let answer = loop {
+    ///         select! {
+    ///             recv(result) -> answer => break answer,
+    ///             recv(ticker.c()) -> _ => println!("still waiting"),
+    ///         }
+    ///     };
+    ///     assert_eq!(answer, Ok(42));
+    /// }
+    /// ```
     pub fn c(&self) -> &Receiver<Instant> {
         &self.c
     }
 
     /// No moment is received any more, until [`reset`](Self::reset).
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::{chan::RecvTimeoutError, time::Ticker};
+    /// use std::time::Duration;
+    ///
+    /// let ticker = Ticker::new(Duration::from_millis(1));
+    /// ticker.c().recv().unwrap();
+    /// ticker.stop();
+    /// let next = ticker.c().recv_timeout(Duration::from_millis(3));
+    /// assert_eq!(next, Err(RecvTimeoutError::Timeout)); // quiet, but not closed
+    /// ```
     pub fn stop(&self) {
         self.c.set_timer(never(), Duration::ZERO);
     }
@@ -190,6 +280,17 @@ impl Ticker {
     ///
     /// # Panics
     /// If `d` is zero.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::time::{Instant, Ticker};
+    /// use std::time::Duration;
+    ///
+    /// let ticker = Ticker::new(Duration::from_secs(3600));
+    /// let start = Instant::now();
+    /// ticker.reset(Duration::from_millis(2)); // not in an hour
+    /// assert!(ticker.c().recv().unwrap() >= start + Duration::from_millis(2));
+    /// ```
     #[track_caller]
     pub fn reset(&self, d: Duration) {
         assert_period(d);
