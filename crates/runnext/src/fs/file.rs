@@ -14,6 +14,27 @@ use crate::sched::blocking::blocking;
 ///
 /// # Blocks
 /// Everything: the goroutine, for as long as the system takes. On a plain thread: the thread.
+///
+/// # Example
+/// The traits of [`std::io`] work on it, and so does all that is made of them.
+/// ```
+/// use runnext::fs::{self, File};
+/// use std::io::{BufRead, BufReader, BufWriter, Write};
+///
+/// #[runnext::main]
+/// fn main() -> std::io::Result<()> {
+///     let path = std::env::temp_dir().join(format!("runnext-File-{}", std::process::id()));
+///     let mut out = BufWriter::new(File::create(&path)?);
+///     for i in 1..=100 {
+///         writeln!(out, "{i}")?;
+///     }
+///     out.flush()?;
+///     let lines = BufReader::new(File::open(&path)?).lines();
+///     let numbers = lines.map(|line| line.unwrap().parse::<u32>().unwrap());
+///     assert_eq!(numbers.sum::<u32>(), 5050);
+///     fs::remove_file(&path)
+/// }
+/// ```
 pub struct File(fs::File);
 
 impl File {
@@ -21,6 +42,24 @@ impl File {
     ///
     /// # Errors
     /// The system's.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::fs::{self, File};
+    /// use std::io::{ErrorKind, Read};
+    ///
+    /// #[runnext::main]
+    /// fn main() -> std::io::Result<()> {
+    ///     let path = std::env::temp_dir().join(format!("runnext-File-open-{}", std::process::id()));
+    ///     assert_eq!(File::open(&path).unwrap_err().kind(), ErrorKind::NotFound);
+    ///
+    ///     fs::write(&path, "PK and more")?;
+    ///     let mut magic = [0; 2];
+    ///     File::open(&path)?.read_exact(&mut magic)?;
+    ///     assert_eq!(&magic, b"PK");
+    ///     fs::remove_file(&path)
+    /// }
+    /// ```
     pub fn open<P: AsRef<Path>>(path: P) -> io::Result<File> {
         blocking(|| fs::File::open(path)).map(File)
     }
@@ -29,6 +68,22 @@ impl File {
     ///
     /// # Errors
     /// The system's.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::fs::{self, File};
+    /// use std::io::Write;
+    ///
+    /// #[runnext::main]
+    /// fn main() -> std::io::Result<()> {
+    ///     let path = std::env::temp_dir().join(format!("runnext-File-create-{}", std::process::id()));
+    ///     for report in ["a long first report", "a short one"] {
+    ///         File::create(&path)?.write_all(report.as_bytes())?;
+    ///     }
+    ///     assert_eq!(fs::read_to_string(&path)?, "a short one");
+    ///     fs::remove_file(&path)
+    /// }
+    /// ```
     pub fn create<P: AsRef<Path>>(path: P) -> io::Result<File> {
         blocking(|| fs::File::create(path)).map(File)
     }
@@ -37,21 +92,83 @@ impl File {
     ///
     /// # Errors
     /// `AlreadyExists` if it does; else the system's.
+    ///
+    /// # Example
+    /// However many try at once, one of them makes it.
+    /// ```
+    /// use runnext::fs::{self, File};
+    ///
+    /// #[runnext::main]
+    /// fn main() -> std::io::Result<()> {
+    ///     let path = std::env::temp_dir().join(format!("runnext-File-create_new-{}", std::process::id()));
+    ///     let winners = runnext::scope(|s| {
+    ///         let tries: Vec<_> = (0..8).map(|_| s.go(|| File::create_new(&path).is_ok())).collect();
+    ///         tries.into_iter().map(|t| t.join().unwrap()).filter(|&won| won).count()
+    ///     });
+    ///     assert_eq!(winners, 1);
+    ///     fs::remove_file(&path)
+    /// }
+    /// ```
     pub fn create_new<P: AsRef<Path>>(path: P) -> io::Result<File> {
         blocking(|| fs::File::create_new(path)).map(File)
     }
 
     /// As [`OpenOptions::new`].
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::fs::{self, File};
+    /// use std::io::Write;
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// # let path = std::env::temp_dir().join(format!("runnext-File-options-{}", std::process::id()));
+    /// for visitor in ["Ann", "Bob"] {
+    ///     let mut book = File::options().append(true).create(true).open(&path)?;
+    ///     writeln!(book, "{visitor}")?;
+    /// }
+    /// assert_eq!(fs::read_to_string(&path)?, "Ann\nBob\n");
+    /// # fs::remove_file(&path)
+    /// # }
+    /// ```
     pub fn options() -> OpenOptions {
         OpenOptions::new()
     }
 
     /// Takes over one of the standard library's.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::fs::File;
+    /// use std::io::Read;
+    ///
+    /// # #[runnext::main] fn main() -> std::io::Result<()> {
+    /// let from_a_library = std::fs::File::open("/dev/zero")?;
+    /// let mut bytes = [1; 4];
+    /// File::from_std(from_a_library).read_exact(&mut bytes)?; // holds up this goroutine only
+    /// assert_eq!(bytes, [0; 4]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn from_std(file: fs::File) -> File {
         File(file)
     }
 
     /// Gives it to the standard library.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::fs::{self, File};
+    /// use std::io::{Seek, Write};
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// # let path = std::env::temp_dir().join(format!("runnext-File-into_std-{}", std::process::id()));
+    /// let mut file = File::create(&path)?;
+    /// file.write_all(b"four")?;
+    /// let mut file: std::fs::File = file.into_std();
+    /// assert_eq!(file.stream_position()?, 4); // still the same open file
+    /// # fs::remove_file(&path)
+    /// # }
+    /// ```
     pub fn into_std(self) -> fs::File {
         self.0
     }
@@ -60,6 +177,27 @@ impl File {
     ///
     /// # Errors
     /// The system's; writes that failed later than they returned show here.
+    ///
+    /// # Example
+    /// To replace a file so that a power cut leaves the old contents or the new, never a part:
+    /// ```
+    /// use runnext::fs::{self, File};
+    /// use std::io::Write;
+    ///
+    /// #[runnext::main]
+    /// fn main() -> std::io::Result<()> {
+    ///     let path = std::env::temp_dir().join(format!("runnext-File-sync_all-{}", std::process::id()));
+    ///     fs::write(&path, "old")?;
+    ///
+    ///     let draft = path.with_extension("draft");
+    ///     let mut file = File::create(&draft)?;
+    ///     file.write_all(b"new")?;
+    ///     file.sync_all()?; // before it gets the name
+    ///     fs::rename(&draft, &path)?;
+    ///     assert_eq!(fs::read_to_string(&path)?, "new");
+    ///     fs::remove_file(&path)
+    /// }
+    /// ```
     pub fn sync_all(&self) -> io::Result<()> {
         blocking(|| self.0.sync_all())
     }
@@ -68,6 +206,25 @@ impl File {
     ///
     /// # Errors
     /// As for [`sync_all`](Self::sync_all).
+    ///
+    /// # Example
+    /// A journal is on the disk before anybody is told so.
+    /// ```
+    /// use runnext::fs::{self, File};
+    /// use runnext::{chan, go};
+    /// use std::io::Write;
+    ///
+    /// #[runnext::main]
+    /// fn main() -> std::io::Result<()> {
+    ///     let path = std::env::temp_dir().join(format!("runnext-File-sync_data-{}", std::process::id()));
+    ///     let (done, safe) = chan::bounded(0);
+    ///     let mut journal = File::create(&path)?;
+    ///     go(move || done.send(journal.write_all(b"paid 5\n").and_then(|()| journal.sync_data())));
+    ///     safe.recv().unwrap()?;
+    ///     assert_eq!(fs::read(&path)?, b"paid 5\n");
+    ///     fs::remove_file(&path)
+    /// }
+    /// ```
     pub fn sync_data(&self) -> io::Result<()> {
         blocking(|| self.0.sync_data())
     }
@@ -76,6 +233,22 @@ impl File {
     ///
     /// # Errors
     /// The system's.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::fs::{self, File};
+    /// use std::io::Write;
+    ///
+    /// # #[runnext::main] fn main() -> std::io::Result<()> {
+    /// # let path = std::env::temp_dir().join(format!("runnext-File-set_len-{}", std::process::id()));
+    /// let mut file = File::create(&path)?;
+    /// file.write_all(b"abcdef")?;
+    /// file.set_len(2)?;
+    /// file.set_len(4)?;
+    /// assert_eq!(fs::read(&path)?, b"ab\0\0");
+    /// # fs::remove_file(&path)
+    /// # }
+    /// ```
     pub fn set_len(&self, size: u64) -> io::Result<()> {
         blocking(|| self.0.set_len(size))
     }
@@ -84,6 +257,21 @@ impl File {
     ///
     /// # Errors
     /// The system's.
+    ///
+    /// # Example
+    /// It asks the open file, whatever became of its name.
+    /// ```
+    /// use runnext::fs::{self, File};
+    ///
+    /// # #[runnext::main] fn main() -> std::io::Result<()> {
+    /// # let path = std::env::temp_dir().join(format!("runnext-File-metadata-{}", std::process::id()));
+    /// fs::write(&path, "nine byte")?;
+    /// let file = File::open(&path)?;
+    /// fs::remove_file(&path)?;
+    /// assert_eq!(file.metadata()?.len(), 9);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn metadata(&self) -> io::Result<Metadata> {
         blocking(|| self.0.metadata())
     }
@@ -92,6 +280,24 @@ impl File {
     ///
     /// # Errors
     /// The system's.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::fs::{self, File};
+    /// use std::io::Read;
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// # let path = std::env::temp_dir().join(format!("runnext-File-try_clone-{}", std::process::id()));
+    /// fs::write(&path, "headbody")?;
+    /// let mut first = File::open(&path)?;
+    /// let mut second = first.try_clone()?;
+    /// first.read_exact(&mut [0; 4])?;
+    /// let mut rest = String::new();
+    /// second.read_to_string(&mut rest)?; // goes on where the first stopped
+    /// assert_eq!(rest, "body");
+    /// # fs::remove_file(&path)
+    /// # }
+    /// ```
     pub fn try_clone(&self) -> io::Result<File> {
         self.0.try_clone().map(File)
     }
@@ -100,6 +306,21 @@ impl File {
     ///
     /// # Errors
     /// The system's.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::fs::{self, File};
+    ///
+    /// # #[runnext::main] fn main() -> std::io::Result<()> {
+    /// # let path = std::env::temp_dir().join(format!("runnext-File-set_permissions-{}", std::process::id()));
+    /// let file = File::create(&path)?;
+    /// let mut permissions = file.metadata()?.permissions();
+    /// permissions.set_readonly(true);
+    /// file.set_permissions(permissions)?;
+    /// assert!(fs::metadata(&path)?.permissions().readonly());
+    /// # fs::remove_file(&path)
+    /// # }
+    /// ```
     pub fn set_permissions(&self, permissions: Permissions) -> io::Result<()> {
         blocking(|| self.0.set_permissions(permissions))
     }
@@ -108,6 +329,23 @@ impl File {
     ///
     /// # Errors
     /// The system's.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::fs::{self, File, FileTimes};
+    /// use std::time::{Duration, SystemTime};
+    ///
+    /// # #[runnext::main] fn main() -> std::io::Result<()> {
+    /// # let path = std::env::temp_dir().join(format!("runnext-File-set_times-{}", std::process::id()));
+    /// let written = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    /// let read = written + Duration::from_secs(60);
+    /// let file = File::create(&path)?;
+    /// file.set_times(FileTimes::new().set_modified(written).set_accessed(read))?;
+    /// let known = file.metadata()?;
+    /// assert_eq!((known.modified()?, known.accessed()?), (written, read));
+    /// # fs::remove_file(&path)
+    /// # }
+    /// ```
     pub fn set_times(&self, times: FileTimes) -> io::Result<()> {
         blocking(|| self.0.set_times(times))
     }
@@ -116,6 +354,27 @@ impl File {
     ///
     /// # Errors
     /// The system's.
+    ///
+    /// # Example
+    /// A copy that looks as old as the original:
+    /// ```
+    /// use runnext::fs::{self, File};
+    /// # use std::time::{Duration, SystemTime};
+    ///
+    /// # #[runnext::main] fn main() -> std::io::Result<()> {
+    /// # let path = std::env::temp_dir().join(format!("runnext-File-set_modified-{}", std::process::id()));
+    /// # let original = File::create(&path)?;
+    /// # original.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(86_400))?;
+    /// let copy = path.with_extension("copy");
+    /// fs::copy(&path, &copy)?;
+    /// let age = fs::metadata(&path)?.modified()?;
+    /// File::options().write(true).open(&copy)?.set_modified(age)?;
+    /// assert_eq!(fs::metadata(&copy)?.modified()?, age);
+    /// # assert_eq!(age, SystemTime::UNIX_EPOCH + Duration::from_secs(86_400));
+    /// # fs::remove_file(&copy)?;
+    /// # fs::remove_file(&path)
+    /// # }
+    /// ```
     pub fn set_modified(&self, time: SystemTime) -> io::Result<()> {
         self.set_times(FileTimes::new().set_modified(time))
     }
@@ -124,6 +383,29 @@ impl File {
     ///
     /// # Errors
     /// The system's.
+    ///
+    /// # Example
+    /// Many goroutines can read one file, since there is no position for them to fight about.
+    /// ```
+    /// use runnext::fs::{self, File};
+    ///
+    /// #[runnext::main]
+    /// fn main() -> std::io::Result<()> {
+    ///     let path = std::env::temp_dir().join(format!("runnext-File-read_at-{}", std::process::id()));
+    ///     fs::write(&path, "aabbccdd")?;
+    ///     let file = File::open(&path)?;
+    ///     let record = |n: u64| {
+    ///         let mut record = [0; 2];
+    ///         file.read_at(&mut record, 2 * n).map(|_| record)
+    ///     };
+    ///     runnext::scope(|s| {
+    ///         let (third, first) = (s.go(|| record(2)), s.go(|| record(0)));
+    ///         assert_eq!(third.join().unwrap().unwrap(), *b"cc");
+    ///         assert_eq!(first.join().unwrap().unwrap(), *b"aa");
+    ///     });
+    ///     fs::remove_file(&path)
+    /// }
+    /// ```
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         blocking(|| self.0.read_at(buf, offset))
     }
@@ -132,6 +414,26 @@ impl File {
     ///
     /// # Errors
     /// The system's.
+    ///
+    /// # Example
+    /// Parts that are ready in any order each go to their place.
+    /// ```
+    /// use runnext::fs::{self, File};
+    ///
+    /// #[runnext::main]
+    /// fn main() -> std::io::Result<()> {
+    ///     let path = std::env::temp_dir().join(format!("runnext-File-write_at-{}", std::process::id()));
+    ///     let file = File::create(&path)?;
+    ///     runnext::scope(|s| {
+    ///         for (offset, part) in [(6, "come"), (0, "first "), (10, " last")] {
+    ///             let file = &file;
+    ///             s.go(move || file.write_at(part.as_bytes(), offset).unwrap());
+    ///         }
+    ///     });
+    ///     assert_eq!(fs::read_to_string(&path)?, "first come last");
+    ///     fs::remove_file(&path)
+    /// }
+    /// ```
     pub fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<usize> {
         blocking(|| self.0.write_at(buf, offset))
     }
@@ -302,59 +604,215 @@ impl FromRawFd for File {
 }
 
 /// How to open a file; [`std::fs::OpenOptions`] for goroutines.
+///
+/// # Example
+/// ```
+/// use runnext::fs::{self, OpenOptions};
+/// use std::io::{Read, Seek, Write};
+///
+/// #[runnext::main]
+/// fn main() -> std::io::Result<()> {
+///     let path = std::env::temp_dir().join(format!("runnext-OpenOptions-{}", std::process::id()));
+///     let mut options = OpenOptions::new();
+///     options.read(true).write(true).create(true);
+///     for expected in ["", "*", "**"] {
+///         let mut tally = String::new();
+///         let mut file = options.open(&path)?;
+///         file.read_to_string(&mut tally)?;
+///         assert_eq!(tally, expected);
+///         file.write_all(b"*")?; // after what was read
+///     }
+///     fs::remove_file(&path)
+/// }
+/// ```
 #[derive(Clone, Debug)]
 pub struct OpenOptions(fs::OpenOptions);
 
 impl OpenOptions {
     /// Nothing is set.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::fs::OpenOptions;
+    /// use std::io::ErrorKind;
+    ///
+    /// let mut options = OpenOptions::new();
+    /// // Neither for reading nor for writing: there is no such way to open a file.
+    /// assert_eq!(options.open("/dev/null").unwrap_err().kind(), ErrorKind::InvalidInput);
+    /// assert!(options.read(true).open("/dev/null").is_ok());
+    /// ```
     #[allow(clippy::new_without_default)] // std's has none
     pub fn new() -> OpenOptions {
         OpenOptions(fs::OpenOptions::new())
     }
 
     /// For reading.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::fs::{self, OpenOptions};
+    /// use std::io::Read;
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// # let path = std::env::temp_dir().join(format!("runnext-OpenOptions-read-{}", std::process::id()));
+    /// fs::write(&path, "text")?;
+    /// let mut options = OpenOptions::new();
+    /// let mut text = String::new();
+    /// assert!(options.write(true).open(&path)?.read_to_string(&mut text).is_err());
+    /// options.read(true).open(&path)?.read_to_string(&mut text)?;
+    /// assert_eq!(text, "text");
+    /// # fs::remove_file(&path)
+    /// # }
+    /// ```
     pub fn read(&mut self, on: bool) -> &mut OpenOptions {
         self.0.read(on);
         self
     }
 
     /// For writing.
+    ///
+    /// # Example
+    /// What is in the file stays, but for the bytes that are written over.
+    /// ```
+    /// use runnext::fs::{self, OpenOptions};
+    /// use std::io::Write;
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// # let path = std::env::temp_dir().join(format!("runnext-OpenOptions-write-{}", std::process::id()));
+    /// fs::write(&path, "v1 of the format")?;
+    /// OpenOptions::new().write(true).open(&path)?.write_all(b"v2")?;
+    /// assert_eq!(fs::read_to_string(&path)?, "v2 of the format");
+    /// # fs::remove_file(&path)
+    /// # }
+    /// ```
     pub fn write(&mut self, on: bool) -> &mut OpenOptions {
         self.0.write(on);
         self
     }
 
     /// For writing at its end, wherever that is by then.
+    ///
+    /// # Example
+    /// Goroutines that each opened the log do not write over each other's lines.
+    /// ```
+    /// use runnext::fs::{self, OpenOptions};
+    /// use std::io::Write;
+    ///
+    /// #[runnext::main]
+    /// fn main() -> std::io::Result<()> {
+    ///     let path = std::env::temp_dir().join(format!("runnext-OpenOptions-append-{}", std::process::id()));
+    ///     let open = || OpenOptions::new().append(true).create(true).open(&path);
+    ///     runnext::scope(|s| {
+    ///         for _ in 0..10 {
+    ///             s.go(|| open().unwrap().write_all(b"a line\n").unwrap());
+    ///         }
+    ///     });
+    ///     assert_eq!(fs::read_to_string(&path)?, "a line\n".repeat(10));
+    ///     fs::remove_file(&path)
+    /// }
+    /// ```
     pub fn append(&mut self, on: bool) -> &mut OpenOptions {
         self.0.append(on);
         self
     }
 
     /// Empties it.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::fs::{self, OpenOptions};
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// # let path = std::env::temp_dir().join(format!("runnext-OpenOptions-truncate-{}", std::process::id()));
+    /// fs::write(&path, "yesterday's")?;
+    /// let file = OpenOptions::new().write(true).truncate(true).open(&path)?;
+    /// assert_eq!(file.metadata()?.len(), 0);
+    /// # fs::remove_file(&path)
+    /// # }
+    /// ```
     pub fn truncate(&mut self, on: bool) -> &mut OpenOptions {
         self.0.truncate(on);
         self
     }
 
     /// Makes it, if it does not exist.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::fs::{self, OpenOptions};
+    /// use std::io::ErrorKind;
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// # let path = std::env::temp_dir().join(format!("runnext-OpenOptions-create-{}", std::process::id()));
+    /// let mut options = OpenOptions::new();
+    /// options.write(true);
+    /// assert_eq!(options.open(&path).unwrap_err().kind(), ErrorKind::NotFound);
+    /// assert_eq!(options.create(true).open(&path)?.metadata()?.len(), 0);
+    /// # fs::remove_file(&path)
+    /// # }
+    /// ```
     pub fn create(&mut self, on: bool) -> &mut OpenOptions {
         self.0.create(on);
         self
     }
 
     /// Makes it, and fails if it exists.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::fs::{self, OpenOptions};
+    /// use std::io::ErrorKind;
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// # let path = std::env::temp_dir().join(format!("runnext-OpenOptions-create_new-{}", std::process::id()));
+    /// let mut options = OpenOptions::new();
+    /// options.write(true).create_new(true);
+    /// let _ours = options.open(&path)?;
+    /// assert_eq!(options.open(&path).unwrap_err().kind(), ErrorKind::AlreadyExists);
+    /// # fs::remove_file(&path)
+    /// # }
+    /// ```
     pub fn create_new(&mut self, on: bool) -> &mut OpenOptions {
         self.0.create_new(on);
         self
     }
 
     /// The permissions of a file that it makes, less the process's mask.
+    ///
+    /// # Example
+    /// A key that nobody else could read at any moment:
+    /// ```
+    /// use runnext::fs::{self, OpenOptions};
+    /// use std::os::unix::fs::PermissionsExt;
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// # let path = std::env::temp_dir().join(format!("runnext-OpenOptions-mode-{}", std::process::id()));
+    /// let key = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+    /// assert_eq!(key.metadata()?.permissions().mode() & 0o777, 0o600);
+    /// # fs::remove_file(&path)
+    /// # }
+    /// ```
     pub fn mode(&mut self, mode: u32) -> &mut OpenOptions {
         self.0.mode(mode);
         self
     }
 
     /// Flags of `open(2)` that have no method here.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::fs::{self, OpenOptions};
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// # let link = std::env::temp_dir().join(format!("runnext-OpenOptions-custom_flags-{}", std::process::id()));
+    /// fs::symlink("/dev/null", &link)?;
+    /// let mut options = OpenOptions::new();
+    /// assert!(options.read(true).open(&link).is_ok());
+    /// let refused = options.custom_flags(libc::O_NOFOLLOW).open(&link).unwrap_err();
+    /// assert_eq!(refused.raw_os_error(), Some(libc::ELOOP));
+    /// # fs::remove_file(&link)
+    /// # }
+    /// ```
     pub fn custom_flags(&mut self, flags: i32) -> &mut OpenOptions {
         self.0.custom_flags(flags);
         self
@@ -367,6 +825,25 @@ impl OpenOptions {
     ///
     /// # Errors
     /// The system's.
+    ///
+    /// # Example
+    /// The same options can open many files.
+    /// ```
+    /// use runnext::fs::{self, OpenOptions};
+    ///
+    /// #[runnext::main]
+    /// fn main() -> std::io::Result<()> {
+    ///     let dir = std::env::temp_dir().join(format!("runnext-OpenOptions-open-{}", std::process::id()));
+    ///     fs::create_dir(&dir)?;
+    ///     let mut fresh = OpenOptions::new();
+    ///     fresh.write(true).create_new(true);
+    ///     for name in ["in", "out", "log"] {
+    ///         fresh.open(dir.join(name))?;
+    ///     }
+    ///     assert_eq!(fs::read_dir(&dir)?.count(), 3);
+    ///     fs::remove_dir_all(&dir)
+    /// }
+    /// ```
     pub fn open<P: AsRef<Path>>(&self, path: P) -> io::Result<File> {
         blocking(|| self.0.open(path)).map(File)
     }

@@ -46,6 +46,21 @@ pub use std::fs::{FileTimes, FileType, Metadata, Permissions};
 ///
 /// # Errors
 /// As [`std::fs::canonicalize`].
+///
+/// # Example
+/// ```
+/// use runnext::fs;
+///
+/// #[runnext::main]
+/// fn main() -> std::io::Result<()> {
+///     let dir = std::env::temp_dir().join(format!("runnext-canonicalize-{}", std::process::id()));
+///     fs::create_dir_all(dir.join("v2"))?;
+///     fs::symlink("v2", dir.join("current"))?;
+///     let release = fs::canonicalize(dir.join("current/../current"))?;
+///     assert!(release.is_absolute() && release.ends_with("v2"));
+///     fs::remove_dir_all(&dir)
+/// }
+/// ```
 pub fn canonicalize<P: AsRef<Path>>(path: P) -> io::Result<PathBuf> {
     blocking(|| std::fs::canonicalize(path))
 }
@@ -57,6 +72,22 @@ pub fn canonicalize<P: AsRef<Path>>(path: P) -> io::Result<PathBuf> {
 ///
 /// # Errors
 /// As [`std::fs::copy`].
+///
+/// # Example
+/// ```
+/// use runnext::fs;
+///
+/// #[runnext::main]
+/// fn main() -> std::io::Result<()> {
+///     let path = std::env::temp_dir().join(format!("runnext-copy-{}", std::process::id()));
+///     let backup = path.with_extension("backup");
+///     fs::write(&path, "precious")?;
+///     assert_eq!(fs::copy(&path, &backup)?, 8);
+///     fs::remove_file(&path)?;
+///     assert_eq!(fs::read_to_string(&backup)?, "precious");
+///     fs::remove_file(&backup)
+/// }
+/// ```
 pub fn copy<P: AsRef<Path>, Q: AsRef<Path>>(from: P, to: Q) -> io::Result<u64> {
     blocking(|| std::fs::copy(from, to))
 }
@@ -68,6 +99,21 @@ pub fn copy<P: AsRef<Path>, Q: AsRef<Path>>(from: P, to: Q) -> io::Result<u64> {
 ///
 /// # Errors
 /// As [`std::fs::create_dir`].
+///
+/// # Example
+/// ```
+/// use runnext::fs;
+/// use std::io::ErrorKind;
+///
+/// # #[runnext::main] fn main() -> std::io::Result<()> {
+/// # let dir = std::env::temp_dir().join(format!("runnext-create_dir-{}", std::process::id()));
+/// assert_eq!(fs::create_dir(dir.join("inner")).unwrap_err().kind(), ErrorKind::NotFound);
+/// fs::create_dir(&dir)?;
+/// fs::create_dir(dir.join("inner"))?;
+/// assert!(fs::metadata(dir.join("inner"))?.is_dir());
+/// # fs::remove_dir_all(&dir)
+/// # }
+/// ```
 pub fn create_dir<P: AsRef<Path>>(path: P) -> io::Result<()> {
     blocking(|| std::fs::create_dir(path))
 }
@@ -79,6 +125,25 @@ pub fn create_dir<P: AsRef<Path>>(path: P) -> io::Result<()> {
 ///
 /// # Errors
 /// As [`std::fs::create_dir_all`].
+///
+/// # Example
+/// Goroutines that need the same parents do not get into each other's way.
+/// ```
+/// use runnext::fs;
+///
+/// #[runnext::main]
+/// fn main() -> std::io::Result<()> {
+///     let dir = std::env::temp_dir().join(format!("runnext-create_dir_all-{}", std::process::id()));
+///     runnext::scope(|s| {
+///         for user in ["ann", "bob", "eve"] {
+///             let inbox = dir.join("mail/users").join(user);
+///             s.go(move || fs::create_dir_all(inbox).unwrap());
+///         }
+///     });
+///     assert_eq!(fs::read_dir(dir.join("mail/users"))?.count(), 3);
+///     fs::remove_dir_all(&dir)
+/// }
+/// ```
 pub fn create_dir_all<P: AsRef<Path>>(path: P) -> io::Result<()> {
     blocking(|| std::fs::create_dir_all(path))
 }
@@ -90,6 +155,19 @@ pub fn create_dir_all<P: AsRef<Path>>(path: P) -> io::Result<()> {
 ///
 /// # Errors
 /// As [`std::fs::exists`].
+///
+/// # Example
+/// ```
+/// use runnext::fs;
+///
+/// # #[runnext::main] fn main() -> std::io::Result<()> {
+/// # let link = std::env::temp_dir().join(format!("runnext-exists-{}", std::process::id()));
+/// assert!(fs::exists("/dev/null")?);
+/// fs::symlink("nothing has this name", &link)?;
+/// assert!(!fs::exists(&link)?); // the link does, but leads to nothing
+/// # fs::remove_file(&link)
+/// # }
+/// ```
 pub fn exists<P: AsRef<Path>>(path: P) -> io::Result<bool> {
     blocking(|| std::fs::exists(path))
 }
@@ -101,6 +179,22 @@ pub fn exists<P: AsRef<Path>>(path: P) -> io::Result<bool> {
 ///
 /// # Errors
 /// As [`std::fs::hard_link`].
+///
+/// # Example
+/// The file is there until its last name is removed.
+/// ```
+/// use runnext::fs;
+///
+/// # #[runnext::main] fn main() -> std::io::Result<()> {
+/// # let path = std::env::temp_dir().join(format!("runnext-hard_link-{}", std::process::id()));
+/// let other = path.with_extension("other");
+/// fs::write(&path, "one file, two names")?;
+/// fs::hard_link(&path, &other)?;
+/// fs::remove_file(&path)?;
+/// assert_eq!(fs::read_to_string(&other)?, "one file, two names");
+/// # fs::remove_file(&other)
+/// # }
+/// ```
 pub fn hard_link<P: AsRef<Path>, Q: AsRef<Path>>(original: P, link: Q) -> io::Result<()> {
     blocking(|| std::fs::hard_link(original, link))
 }
@@ -112,6 +206,20 @@ pub fn hard_link<P: AsRef<Path>, Q: AsRef<Path>>(original: P, link: Q) -> io::Re
 ///
 /// # Errors
 /// As [`std::fs::metadata`].
+///
+/// # Example
+/// ```
+/// use runnext::fs;
+///
+/// # #[runnext::main] fn main() -> std::io::Result<()> {
+/// # let path = std::env::temp_dir().join(format!("runnext-metadata-{}", std::process::id()));
+/// fs::write(&path, [7; 1000])?;
+/// let known = fs::metadata(&path)?;
+/// assert!(known.is_file());
+/// assert_eq!(known.len(), 1000);
+/// # fs::remove_file(&path)
+/// # }
+/// ```
 pub fn metadata<P: AsRef<Path>>(path: P) -> io::Result<Metadata> {
     blocking(|| std::fs::metadata(path))
 }
@@ -123,6 +231,19 @@ pub fn metadata<P: AsRef<Path>>(path: P) -> io::Result<Metadata> {
 ///
 /// # Errors
 /// As [`std::fs::read`].
+///
+/// # Example
+/// ```
+/// use runnext::fs;
+///
+/// # #[runnext::main] fn main() -> std::io::Result<()> {
+/// # let path = std::env::temp_dir().join(format!("runnext-read-{}", std::process::id()));
+/// let pixels = [0xff, 0x00, 0x80]; // no text
+/// fs::write(&path, pixels)?;
+/// assert_eq!(fs::read(&path)?, pixels);
+/// # fs::remove_file(&path)
+/// # }
+/// ```
 pub fn read<P: AsRef<Path>>(path: P) -> io::Result<Vec<u8>> {
     blocking(|| std::fs::read(path))
 }
@@ -134,6 +255,20 @@ pub fn read<P: AsRef<Path>>(path: P) -> io::Result<Vec<u8>> {
 ///
 /// # Errors
 /// As [`std::fs::read_link`].
+///
+/// # Example
+/// ```
+/// use runnext::fs;
+/// use std::path::Path;
+///
+/// # #[runnext::main] fn main() -> std::io::Result<()> {
+/// # let link = std::env::temp_dir().join(format!("runnext-read_link-{}", std::process::id()));
+/// fs::symlink("releases/v2", &link)?;
+/// // As it was written: whether it leads anywhere does not matter.
+/// assert_eq!(fs::read_link(&link)?, Path::new("releases/v2"));
+/// # fs::remove_file(&link)
+/// # }
+/// ```
 pub fn read_link<P: AsRef<Path>>(path: P) -> io::Result<PathBuf> {
     blocking(|| std::fs::read_link(path))
 }
@@ -145,6 +280,24 @@ pub fn read_link<P: AsRef<Path>>(path: P) -> io::Result<PathBuf> {
 ///
 /// # Errors
 /// As [`std::fs::read_to_string`].
+///
+/// # Example
+/// ```
+/// use runnext::fs;
+/// use std::io::ErrorKind;
+///
+/// #[runnext::main]
+/// fn main() -> std::io::Result<()> {
+///     let path = std::env::temp_dir().join(format!("runnext-read_to_string-{}", std::process::id()));
+///     fs::write(&path, "workers = 4\n")?;
+///     let config = fs::read_to_string(&path)?;
+///     assert_eq!(config.trim().split_once(" = "), Some(("workers", "4")));
+///
+///     fs::write(&path, [0xff])?;
+///     assert_eq!(fs::read_to_string(&path).unwrap_err().kind(), ErrorKind::InvalidData);
+///     fs::remove_file(&path)
+/// }
+/// ```
 pub fn read_to_string<P: AsRef<Path>>(path: P) -> io::Result<String> {
     blocking(|| std::fs::read_to_string(path))
 }
@@ -156,6 +309,22 @@ pub fn read_to_string<P: AsRef<Path>>(path: P) -> io::Result<String> {
 ///
 /// # Errors
 /// As [`std::fs::remove_dir`].
+///
+/// # Example
+/// ```
+/// use runnext::fs;
+/// use std::io::ErrorKind;
+///
+/// # #[runnext::main] fn main() -> std::io::Result<()> {
+/// # let dir = std::env::temp_dir().join(format!("runnext-remove_dir-{}", std::process::id()));
+/// fs::create_dir_all(dir.join("inner"))?;
+/// assert_eq!(fs::remove_dir(&dir).unwrap_err().kind(), ErrorKind::DirectoryNotEmpty);
+/// fs::remove_dir(dir.join("inner"))?;
+/// fs::remove_dir(&dir)?;
+/// assert!(!fs::exists(&dir)?);
+/// # Ok(())
+/// # }
+/// ```
 pub fn remove_dir<P: AsRef<Path>>(path: P) -> io::Result<()> {
     blocking(|| std::fs::remove_dir(path))
 }
@@ -167,6 +336,24 @@ pub fn remove_dir<P: AsRef<Path>>(path: P) -> io::Result<()> {
 ///
 /// # Errors
 /// As [`std::fs::remove_dir_all`].
+///
+/// # Example
+/// ```
+/// use runnext::fs;
+///
+/// #[runnext::main]
+/// fn main() -> std::io::Result<()> {
+///     let dir = std::env::temp_dir().join(format!("runnext-remove_dir_all-{}", std::process::id()));
+///     let kept = dir.with_extension("kept");
+///     fs::write(&kept, "")?;
+///     fs::create_dir_all(dir.join("cache/images"))?;
+///     fs::symlink(&kept, dir.join("cache/link"))?;
+///     fs::remove_dir_all(&dir)?;
+///     assert!(!fs::exists(&dir)?);
+///     assert!(fs::exists(&kept)?); // only the link to it is gone
+///     fs::remove_file(&kept)
+/// }
+/// ```
 pub fn remove_dir_all<P: AsRef<Path>>(path: P) -> io::Result<()> {
     blocking(|| std::fs::remove_dir_all(path))
 }
@@ -178,6 +365,20 @@ pub fn remove_dir_all<P: AsRef<Path>>(path: P) -> io::Result<()> {
 ///
 /// # Errors
 /// As [`std::fs::remove_file`].
+///
+/// # Example
+/// ```
+/// use runnext::fs;
+/// use std::io::ErrorKind;
+///
+/// # #[runnext::main] fn main() -> std::io::Result<()> {
+/// # let path = std::env::temp_dir().join(format!("runnext-remove_file-{}", std::process::id()));
+/// fs::write(&path, "")?;
+/// fs::remove_file(&path)?;
+/// assert_eq!(fs::remove_file(&path).unwrap_err().kind(), ErrorKind::NotFound);
+/// # Ok(())
+/// # }
+/// ```
 pub fn remove_file<P: AsRef<Path>>(path: P) -> io::Result<()> {
     blocking(|| std::fs::remove_file(path))
 }
@@ -189,6 +390,27 @@ pub fn remove_file<P: AsRef<Path>>(path: P) -> io::Result<()> {
 ///
 /// # Errors
 /// As [`std::fs::rename`].
+///
+/// # Example
+/// Whoever reads meanwhile sees all of the old file or all of the new one.
+/// ```
+/// use runnext::fs;
+///
+/// #[runnext::main]
+/// fn main() -> std::io::Result<()> {
+///     let path = std::env::temp_dir().join(format!("runnext-rename-{}", std::process::id()));
+///     let next = path.with_extension("next");
+///     fs::write(&path, "old prices")?;
+///     fs::write(&next, "new prices")?;
+///     runnext::scope(|s| {
+///         let reader = s.go(|| fs::read_to_string(&path).unwrap());
+///         fs::rename(&next, &path).unwrap();
+///         assert!(["old prices", "new prices"].contains(&reader.join().unwrap().as_str()));
+///     });
+///     assert_eq!(fs::read_to_string(&path)?, "new prices");
+///     fs::remove_file(&path)
+/// }
+/// ```
 pub fn rename<P: AsRef<Path>, Q: AsRef<Path>>(from: P, to: Q) -> io::Result<()> {
     blocking(|| std::fs::rename(from, to))
 }
@@ -200,6 +422,20 @@ pub fn rename<P: AsRef<Path>, Q: AsRef<Path>>(from: P, to: Q) -> io::Result<()> 
 ///
 /// # Errors
 /// As [`std::fs::set_permissions`].
+///
+/// # Example
+/// ```
+/// use runnext::fs::{self, Permissions};
+/// use std::os::unix::fs::PermissionsExt;
+///
+/// # #[runnext::main] fn main() -> std::io::Result<()> {
+/// # let script = std::env::temp_dir().join(format!("runnext-set_permissions-{}", std::process::id()));
+/// fs::write(&script, "#!/bin/sh\n")?;
+/// fs::set_permissions(&script, Permissions::from_mode(0o755))?;
+/// assert_eq!(fs::metadata(&script)?.permissions().mode() & 0o777, 0o755);
+/// # fs::remove_file(&script)
+/// # }
+/// ```
 pub fn set_permissions<P: AsRef<Path>>(path: P, permissions: Permissions) -> io::Result<()> {
     blocking(|| std::fs::set_permissions(path, permissions))
 }
@@ -211,6 +447,19 @@ pub fn set_permissions<P: AsRef<Path>>(path: P, permissions: Permissions) -> io:
 ///
 /// # Errors
 /// As [`std::fs::symlink_metadata`].
+///
+/// # Example
+/// ```
+/// use runnext::fs;
+///
+/// # #[runnext::main] fn main() -> std::io::Result<()> {
+/// # let link = std::env::temp_dir().join(format!("runnext-symlink_metadata-{}", std::process::id()));
+/// fs::symlink(std::env::temp_dir(), &link)?;
+/// assert!(fs::symlink_metadata(&link)?.is_symlink());
+/// assert!(fs::metadata(&link)?.is_dir());
+/// # fs::remove_file(&link)
+/// # }
+/// ```
 pub fn symlink_metadata<P: AsRef<Path>>(path: P) -> io::Result<Metadata> {
     blocking(|| std::fs::symlink_metadata(path))
 }
@@ -222,6 +471,19 @@ pub fn symlink_metadata<P: AsRef<Path>>(path: P) -> io::Result<Metadata> {
 ///
 /// # Errors
 /// As [`std::fs::write`].
+///
+/// # Example
+/// ```
+/// use runnext::fs;
+///
+/// # #[runnext::main] fn main() -> std::io::Result<()> {
+/// # let path = std::env::temp_dir().join(format!("runnext-write-{}", std::process::id()));
+/// fs::write(&path, "text, or")?;
+/// fs::write(&path, vec![1, 2, 3])?;
+/// assert_eq!(fs::metadata(&path)?.len(), 3);
+/// # fs::remove_file(&path)
+/// # }
+/// ```
 pub fn write<P: AsRef<Path>, C: AsRef<[u8]>>(path: P, contents: C) -> io::Result<()> {
     blocking(|| std::fs::write(path, contents))
 }
@@ -233,6 +495,22 @@ pub fn write<P: AsRef<Path>, C: AsRef<[u8]>>(path: P, contents: C) -> io::Result
 ///
 /// # Errors
 /// The system's.
+///
+/// # Example
+/// ```
+/// use runnext::fs;
+///
+/// #[runnext::main]
+/// fn main() -> std::io::Result<()> {
+///     let dir = std::env::temp_dir().join(format!("runnext-symlink-{}", std::process::id()));
+///     fs::create_dir(&dir)?;
+///     fs::write(dir.join("app-2.log"), "started")?;
+///     // Seen from where the link is, not from the current directory.
+///     fs::symlink("app-2.log", dir.join("latest.log"))?;
+///     assert_eq!(fs::read_to_string(dir.join("latest.log"))?, "started");
+///     fs::remove_dir_all(&dir)
+/// }
+/// ```
 pub fn symlink<P: AsRef<Path>, Q: AsRef<Path>>(original: P, link: Q) -> io::Result<()> {
     blocking(|| std::os::unix::fs::symlink(original, link))
 }
@@ -244,6 +522,18 @@ pub fn symlink<P: AsRef<Path>, Q: AsRef<Path>>(original: P, link: Q) -> io::Resu
 ///
 /// # Errors
 /// The system's.
+///
+/// # Example
+/// ```
+/// use runnext::fs;
+///
+/// # #[runnext::main] fn main() -> std::io::Result<()> {
+/// # let link = std::env::temp_dir().join(format!("runnext-soft_link-{}", std::process::id()));
+/// fs::soft_link("anywhere", &link)?;
+/// assert!(fs::symlink_metadata(&link)?.is_symlink());
+/// # fs::remove_file(&link)
+/// # }
+/// ```
 pub fn soft_link<P: AsRef<Path>, Q: AsRef<Path>>(original: P, link: Q) -> io::Result<()> {
     symlink(original, link)
 }
