@@ -40,12 +40,14 @@
 
 mod backoff;
 mod datagram;
+mod example;
 mod socket;
 mod tcp;
 mod udp;
 mod unix;
 
 pub use datagram::UnixDatagram;
+use example::example;
 pub use std::net::{
     AddrParseError, IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, SocketAddrV4, SocketAddrV6,
     ToSocketAddrs,

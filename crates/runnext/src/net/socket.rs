@@ -124,6 +124,21 @@ macro_rules! socket {
             ///
             /// # Errors
             /// The system's, if the mode cannot be changed.
+            ///
+            /// # Example
+            /// ```
+            #[doc = crate::net::example!(import $name)]
+            #[doc = crate::net::example!(io read $name)]
+            /// use std::time::Duration;
+            ///
+            /// #[runnext::main]
+            /// fn main() -> std::io::Result<()> {
+            #[doc = crate::net::example!(adopt $name)]
+            #[doc = concat!("    let error = ", crate::net::example!(read $name), ".unwrap_err();")]
+            ///     assert_eq!(error.kind(), ErrorKind::TimedOut); // the goroutine waited, and not its thread
+            ///     Ok(())
+            /// }
+            /// ```
             pub fn from_std(socket: $std) -> std::io::Result<$name> {
                 let socket = $name(crate::net::socket::adopt(socket.into())?);
                 socket.take_over_timeouts();
@@ -139,6 +154,22 @@ macro_rules! socket {
             ///
             /// # Errors
             /// If it has clones it is duplicated, for which the process may have no descriptor left.
+            ///
+            /// # Example
+            /// ```
+            #[doc = crate::net::example!(import $name)]
+            #[doc = crate::net::example!(io read $name)]
+            ///
+            /// #[runnext::main]
+            /// fn main() -> std::io::Result<()> {
+            #[doc = crate::net::example!(make $name)]
+            ///     socket.set_nonblocking(true)?;
+            #[doc = concat!("    let socket: ", crate::net::example!(std $name), " = socket.into_std()?;")]
+            #[doc = concat!("    let error = ", crate::net::example!(read $name), ".unwrap_err();")]
+            ///     assert_eq!(error.kind(), ErrorKind::WouldBlock); // as it was set
+            ///     Ok(())
+            /// }
+            /// ```
             pub fn into_std(self) -> std::io::Result<$std> {
                 let timeouts = self.timeouts();
                 let socket = <$std>::from(crate::net::socket::release(self.0)?);
@@ -151,6 +182,23 @@ macro_rules! socket {
             ///
             /// # Errors
             /// None; the type is that of the standard library.
+            ///
+            /// # Example
+            /// ```
+            #[doc = crate::net::example!(import $name)]
+            /// use std::os::fd::AsRawFd;
+            /// use std::time::Duration;
+            ///
+            /// #[runnext::main]
+            /// fn main() -> std::io::Result<()> {
+            #[doc = crate::net::example!(make $name)]
+            ///     let twin = socket.try_clone()?;
+            ///     assert_eq!(twin.as_raw_fd(), socket.as_raw_fd());
+            ///     twin.set_read_timeout(Some(Duration::from_secs(3)))?;
+            ///     assert_eq!(socket.read_timeout()?, Some(Duration::from_secs(3)));
+            ///     Ok(())
+            /// }
+            /// ```
             pub fn try_clone(&self) -> std::io::Result<$name> {
                 Ok($name(self.0.clone()))
             }
@@ -159,6 +207,18 @@ macro_rules! socket {
             ///
             /// # Errors
             /// The system's.
+            ///
+            /// # Example
+            /// ```
+            #[doc = crate::net::example!(import $name)]
+            ///
+            /// #[runnext::main]
+            /// fn main() -> std::io::Result<()> {
+            #[doc = crate::net::example!(make $name)]
+            ///     assert!(socket.take_error()?.is_none()); // nothing has gone wrong
+            ///     Ok(())
+            /// }
+            /// ```
             pub fn take_error(&self) -> std::io::Result<Option<std::io::Error>> {
                 self.std().take_error()
             }
@@ -167,6 +227,21 @@ macro_rules! socket {
             ///
             /// # Errors
             /// None; the type is that of the standard library.
+            ///
+            /// # Example
+            /// ```
+            #[doc = crate::net::example!(import $name)]
+            #[doc = crate::net::example!(io read $name)]
+            ///
+            /// #[runnext::main]
+            /// fn main() -> std::io::Result<()> {
+            #[doc = crate::net::example!(make $name)]
+            ///     socket.set_nonblocking(true)?;
+            #[doc = concat!("    let error = ", crate::net::example!(read $name), ".unwrap_err();")]
+            ///     assert_eq!(error.kind(), ErrorKind::WouldBlock);
+            ///     Ok(())
+            /// }
+            /// ```
             pub fn set_nonblocking(&self, nonblocking: bool) -> std::io::Result<()> {
                 self.0.set_nonblocking(nonblocking);
                 Ok(())
@@ -242,6 +317,22 @@ macro_rules! limits {
             ///
             /// # Errors
             /// `InvalidInput` for zero.
+            ///
+            /// # Example
+            /// ```
+            #[doc = crate::net::example!(import $name)]
+            #[doc = crate::net::example!(io read $name)]
+            /// use std::time::Duration;
+            ///
+            /// #[runnext::main]
+            /// fn main() -> std::io::Result<()> {
+            #[doc = crate::net::example!(make $name)]
+            ///     socket.set_read_timeout(Some(Duration::from_millis(2)))?;
+            #[doc = concat!("    let error = ", crate::net::example!(read $name), ".unwrap_err(); // nothing comes")]
+            ///     assert_eq!(error.kind(), ErrorKind::TimedOut);
+            ///     Ok(())
+            /// }
+            /// ```
             pub fn set_read_timeout(&self, t: Option<std::time::Duration>) -> std::io::Result<()> {
                 use crate::net::socket::{Direction, set_timeout};
                 set_timeout(&self.0, Direction::Read, t)
@@ -251,6 +342,21 @@ macro_rules! limits {
             ///
             /// # Errors
             /// None; the type is that of the standard library.
+            ///
+            /// # Example
+            /// ```
+            #[doc = crate::net::example!(import $name)]
+            /// use std::time::Duration;
+            ///
+            /// #[runnext::main]
+            /// fn main() -> std::io::Result<()> {
+            #[doc = crate::net::example!(make $name)]
+            ///     assert_eq!(socket.read_timeout()?, None);
+            ///     socket.set_read_timeout(Some(Duration::from_secs(5)))?;
+            ///     assert_eq!(socket.read_timeout()?, Some(Duration::from_secs(5)));
+            ///     Ok(())
+            /// }
+            /// ```
             pub fn read_timeout(&self) -> std::io::Result<Option<std::time::Duration>> {
                 Ok(self.0.timeout(crate::net::socket::Direction::Read))
             }
@@ -261,6 +367,23 @@ macro_rules! limits {
             ///
             /// # Errors
             /// None; it has the type of its relatives.
+            ///
+            /// # Example
+            /// ```
+            #[doc = crate::net::example!(import $name)]
+            /// use runnext::time::Instant;
+            #[doc = crate::net::example!(io read $name)]
+            ///
+            /// #[runnext::main]
+            /// fn main() -> std::io::Result<()> {
+            #[doc = crate::net::example!(make $name)]
+            ///     let stop = socket.try_clone()?;
+            #[doc = concat!("    let waiting = runnext::go(move || ", crate::net::example!(read $name), ".map(drop));")]
+            ///     stop.set_read_deadline(Some(Instant::now()))?; // ends what waits
+            ///     assert_eq!(waiting.join().unwrap().unwrap_err().kind(), ErrorKind::TimedOut);
+            ///     stop.set_read_deadline(None) // it may be used again
+            /// }
+            /// ```
             pub fn set_read_deadline(
                 &self,
                 when: Option<crate::time::Instant>,
@@ -279,6 +402,20 @@ macro_rules! limits {
             ///
             /// # Errors
             /// `InvalidInput` for zero.
+            ///
+            /// # Example
+            /// ```
+            #[doc = crate::net::example!(import $name)]
+            /// use std::io::ErrorKind;
+            /// use std::time::Duration;
+            ///
+            /// #[runnext::main]
+            /// fn main() -> std::io::Result<()> {
+            #[doc = crate::net::example!(make $name)]
+            #[doc = crate::net::example!(fill $name)]
+            ///     Ok(())
+            /// }
+            /// ```
             pub fn set_write_timeout(&self, t: Option<std::time::Duration>) -> std::io::Result<()> {
                 use crate::net::socket::{Direction, set_timeout};
                 set_timeout(&self.0, Direction::Write, t)
@@ -288,6 +425,21 @@ macro_rules! limits {
             ///
             /// # Errors
             /// None; the type is that of the standard library.
+            ///
+            /// # Example
+            /// ```
+            #[doc = crate::net::example!(import $name)]
+            /// use std::time::Duration;
+            ///
+            /// #[runnext::main]
+            /// fn main() -> std::io::Result<()> {
+            #[doc = crate::net::example!(make $name)]
+            ///     socket.set_write_timeout(Some(Duration::from_secs(7)))?;
+            ///     assert_eq!(socket.write_timeout()?, Some(Duration::from_secs(7)));
+            ///     assert_eq!(socket.read_timeout()?, None); // the other direction has its own
+            ///     Ok(())
+            /// }
+            /// ```
             pub fn write_timeout(&self) -> std::io::Result<Option<std::time::Duration>> {
                 Ok(self.0.timeout(crate::net::socket::Direction::Write))
             }
@@ -297,6 +449,23 @@ macro_rules! limits {
             ///
             /// # Errors
             /// None; it has the type of its relatives.
+            ///
+            /// # Example
+            /// ```
+            #[doc = crate::net::example!(import $name)]
+            /// use runnext::time::Instant;
+            #[doc = crate::net::example!(io write $name)]
+            ///
+            /// #[runnext::main]
+            /// fn main() -> std::io::Result<()> {
+            #[doc = crate::net::example!(make $name)]
+            ///     socket.set_write_deadline(Some(Instant::now()))?;
+            #[doc = concat!("    assert_eq!(", crate::net::example!(write $name), ".unwrap_err().kind(), ErrorKind::TimedOut);")]
+            ///     socket.set_write_deadline(None)?;
+            #[doc = concat!("    assert_eq!(", crate::net::example!(write $name), "?, 5);")]
+            ///     Ok(())
+            /// }
+            /// ```
             pub fn set_write_deadline(
                 &self,
                 when: Option<crate::time::Instant>,
@@ -310,6 +479,24 @@ macro_rules! limits {
             ///
             /// # Errors
             /// None; it has the type of its relatives.
+            ///
+            /// # Example
+            /// ```
+            #[doc = crate::net::example!(import $name)]
+            /// use runnext::time::Instant;
+            #[doc = crate::net::example!(io $name)]
+            /// use std::time::Duration;
+            ///
+            /// #[runnext::main]
+            /// fn main() -> std::io::Result<()> {
+            #[doc = crate::net::example!(make $name)]
+            ///     socket.set_deadline(Some(Instant::now() + Duration::from_millis(2)))?;
+            #[doc = concat!("    let nothing_came = ", crate::net::example!(read $name), ".unwrap_err();")]
+            #[doc = concat!("    let too_late = ", crate::net::example!(write $name), ".unwrap_err();")]
+            ///     assert_eq!([nothing_came.kind(), too_late.kind()], [ErrorKind::TimedOut; 2]);
+            ///     Ok(())
+            /// }
+            /// ```
             pub fn set_deadline(&self, when: Option<crate::time::Instant>) -> std::io::Result<()> {
                 self.set_read_deadline(when)?;
                 self.set_write_deadline(when)
@@ -346,6 +533,29 @@ macro_rules! stream {
             ///
             /// # Errors
             /// As for reading. Time-outs do not apply, deadlines that have passed do.
+            ///
+            /// # Example
+            /// ```
+            #[doc = crate::net::example!(import $name)]
+            /// use std::future::poll_fn;
+            /// use std::io::Write;
+            ///
+            /// # #[cfg(feature = "async")]
+            /// #[runnext::main]
+            /// fn main() -> std::io::Result<()> {
+            #[doc = crate::net::example!(pair $name)]
+            ///     let reader = runnext::spawn(async move {
+            ///         let mut buf = [0; 8];
+            ///         let n = poll_fn(|cx| socket.poll_read(cx, &mut buf)).await?;
+            ///         Ok::<_, std::io::Error>(buf[..n].to_vec())
+            ///     });
+            ///     (&other).write_all(b"hello")?;
+            ///     assert_eq!(reader.join().unwrap()?, b"hello");
+            ///     Ok(())
+            /// }
+            /// # #[cfg(not(feature = "async"))]
+            /// # fn main() {}
+            /// ```
             pub fn poll_read(
                 &self,
                 cx: &mut std::task::Context<'_>,
@@ -378,6 +588,26 @@ macro_rules! stream {
             ///
             /// # Errors
             /// As for writing. Time-outs do not apply, deadlines that have passed do.
+            ///
+            /// # Example
+            /// ```
+            #[doc = crate::net::example!(import $name)]
+            /// use std::future::poll_fn;
+            /// use std::io::Read;
+            ///
+            /// # #[cfg(feature = "async")]
+            /// #[runnext::main]
+            /// fn main() -> std::io::Result<()> {
+            #[doc = crate::net::example!(pair $name)]
+            ///     let n = runnext::block_on(poll_fn(|cx| socket.poll_write(cx, b"hello")))?;
+            ///     let mut buf = [0; 5];
+            ///     (&other).read_exact(&mut buf[..n])?;
+            ///     assert_eq!(&buf, b"hello");
+            ///     Ok(())
+            /// }
+            /// # #[cfg(not(feature = "async"))]
+            /// # fn main() {}
+            /// ```
             pub fn poll_write(
                 &self,
                 cx: &mut std::task::Context<'_>,
@@ -394,6 +624,27 @@ macro_rules! stream {
             ///
             /// # Errors
             /// As for writing.
+            ///
+            /// # Example
+            /// ```
+            #[doc = crate::net::example!(import $name)]
+            /// use std::future::poll_fn;
+            /// use std::io::{IoSlice, Read};
+            ///
+            /// # #[cfg(feature = "async")]
+            /// #[runnext::main]
+            /// fn main() -> std::io::Result<()> {
+            #[doc = crate::net::example!(pair $name)]
+            ///     let parts = [IoSlice::new(b"head, "), IoSlice::new(b"body")];
+            ///     runnext::block_on(poll_fn(|cx| socket.poll_write_vectored(cx, &parts)))?;
+            ///     let mut all = [0; 10];
+            ///     (&other).read_exact(&mut all)?;
+            ///     assert_eq!(&all, b"head, body");
+            ///     Ok(())
+            /// }
+            /// # #[cfg(not(feature = "async"))]
+            /// # fn main() {}
+            /// ```
             pub fn poll_write_vectored(
                 &self,
                 cx: &mut std::task::Context<'_>,

@@ -55,6 +55,20 @@ impl TcpStream {
     ///
     /// # Errors
     /// The last address's, as the system has it; `InvalidInput` if there is none.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::net::{TcpListener, TcpStream};
+    ///
+    /// #[runnext::main]
+    /// fn main() -> std::io::Result<()> {
+    ///     let listener = TcpListener::bind("127.0.0.1:0")?;
+    ///     let stream = TcpStream::connect(listener.local_addr()?)?; // or a name: ("localhost", 80)
+    ///     let (_other_end, from) = listener.accept()?;
+    ///     assert_eq!(from, stream.local_addr()?);
+    ///     Ok(())
+    /// }
+    /// ```
     pub fn connect<A: ToSocketAddrs>(addr: A) -> io::Result<TcpStream> {
         socket::for_each_address(addr, |addr| TcpStream::connect_to(addr, None))
     }
@@ -66,6 +80,24 @@ impl TcpStream {
     ///
     /// # Errors
     /// `TimedOut` after that time; `InvalidInput` if it is zero; else as the system has it.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::net::{TcpListener, TcpStream};
+    /// use std::io::ErrorKind;
+    /// use std::time::Duration;
+    ///
+    /// #[runnext::main]
+    /// fn main() -> std::io::Result<()> {
+    ///     let listener = TcpListener::bind("127.0.0.1:0")?;
+    ///     let addr = listener.local_addr()?;
+    ///     let stream = TcpStream::connect_timeout(&addr, Duration::from_secs(30))?;
+    ///     assert_eq!(stream.peer_addr()?, addr);
+    ///     let no_time = TcpStream::connect_timeout(&addr, Duration::ZERO);
+    ///     assert_eq!(no_time.unwrap_err().kind(), ErrorKind::InvalidInput);
+    ///     Ok(())
+    /// }
+    /// ```
     pub fn connect_timeout(addr: &SocketAddr, timeout: Duration) -> io::Result<TcpStream> {
         if timeout.is_zero() {
             return Err(io::Error::new(
@@ -107,6 +139,26 @@ impl TcpStream {
     ///
     /// # Errors
     /// As for reading.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::net::{TcpListener, TcpStream};
+    /// use std::io::{Read, Write};
+    ///
+    /// #[runnext::main]
+    /// fn main() -> std::io::Result<()> {
+    ///     let listener = TcpListener::bind("127.0.0.1:0")?;
+    ///     TcpStream::connect(listener.local_addr()?)?.write_all(b"GET /")?;
+    ///     let (mut stream, _) = listener.accept()?;
+    ///     let mut first = [0];
+    ///     stream.peek(&mut first)?;
+    ///     assert_eq!(first, *b"G"); // TLS would begin with a 22
+    ///     let mut all = String::new();
+    ///     stream.read_to_string(&mut all)?;
+    ///     assert_eq!(all, "GET /");
+    ///     Ok(())
+    /// }
+    /// ```
     pub fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
         let std = self.std();
         self.0.transfer(Direction::Read, 0, || std.peek(buf))
@@ -116,6 +168,30 @@ impl TcpStream {
     ///
     /// # Errors
     /// The system's.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::net::{Shutdown, TcpListener, TcpStream};
+    /// use std::io::{Read, Write};
+    ///
+    /// #[runnext::main]
+    /// fn main() -> std::io::Result<()> {
+    ///     let listener = TcpListener::bind("127.0.0.1:0")?;
+    ///     let mut stream = TcpStream::connect(listener.local_addr()?)?;
+    ///     runnext::go(move || -> std::io::Result<()> {
+    ///         let (mut stream, _) = listener.accept()?;
+    ///         let mut question = String::new();
+    ///         stream.read_to_string(&mut question)?; // up to the end of the stream
+    ///         write!(stream, "{} bytes", question.len())
+    ///     });
+    ///     stream.write_all(b"how long is this?")?;
+    ///     stream.shutdown(Shutdown::Write)?; // the other direction stays open
+    ///     let mut answer = String::new();
+    ///     stream.read_to_string(&mut answer)?;
+    ///     assert_eq!(answer, "17 bytes");
+    ///     Ok(())
+    /// }
+    /// ```
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         let done = self.std().shutdown(how);
         self.0.rouse_all();
@@ -126,6 +202,19 @@ impl TcpStream {
     ///
     /// # Errors
     /// `NotConnected` if there is none any more.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::net::{TcpListener, TcpStream};
+    ///
+    /// #[runnext::main]
+    /// fn main() -> std::io::Result<()> {
+    ///     let listener = TcpListener::bind("127.0.0.1:0")?;
+    ///     let stream = TcpStream::connect(listener.local_addr()?)?;
+    ///     assert_eq!(stream.peer_addr()?, listener.local_addr()?);
+    ///     Ok(())
+    /// }
+    /// ```
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         self.std().peer_addr()
     }
@@ -134,6 +223,20 @@ impl TcpStream {
     ///
     /// # Errors
     /// The system's.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::net::{TcpListener, TcpStream};
+    ///
+    /// #[runnext::main]
+    /// fn main() -> std::io::Result<()> {
+    ///     let listener = TcpListener::bind("127.0.0.1:0")?;
+    ///     let stream = TcpStream::connect(listener.local_addr()?)?;
+    ///     let (accepted, _) = listener.accept()?;
+    ///     assert_eq!(stream.local_addr()?, accepted.peer_addr()?);
+    ///     Ok(())
+    /// }
+    /// ```
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.std().local_addr()
     }
@@ -142,6 +245,22 @@ impl TcpStream {
     ///
     /// # Errors
     /// The system's.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::net::{TcpListener, TcpStream};
+    /// use std::io::Write;
+    ///
+    /// #[runnext::main]
+    /// fn main() -> std::io::Result<()> {
+    ///     let listener = TcpListener::bind("127.0.0.1:0")?;
+    ///     let mut keys = TcpStream::connect(listener.local_addr()?)?;
+    ///     keys.set_nodelay(true)?;
+    ///     keys.write_all(b"k")?; // does not wait for what was sent before to be acknowledged
+    ///     assert!(keys.nodelay()?);
+    ///     Ok(())
+    /// }
+    /// ```
     pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
         self.std().set_nodelay(nodelay)
     }
@@ -150,6 +269,19 @@ impl TcpStream {
     ///
     /// # Errors
     /// The system's.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::net::{TcpListener, TcpStream};
+    ///
+    /// #[runnext::main]
+    /// fn main() -> std::io::Result<()> {
+    ///     let listener = TcpListener::bind("127.0.0.1:0")?;
+    ///     let stream = TcpStream::connect(listener.local_addr()?)?;
+    ///     assert!(!stream.nodelay()?); // unless it is asked for
+    ///     Ok(())
+    /// }
+    /// ```
     pub fn nodelay(&self) -> io::Result<bool> {
         self.std().nodelay()
     }
@@ -158,6 +290,20 @@ impl TcpStream {
     ///
     /// # Errors
     /// The system's.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::net::{TcpListener, TcpStream};
+    ///
+    /// #[runnext::main]
+    /// fn main() -> std::io::Result<()> {
+    ///     let listener = TcpListener::bind("127.0.0.1:0")?;
+    ///     let stream = TcpStream::connect(listener.local_addr()?)?;
+    ///     stream.set_ttl(1)?; // from now on nothing leaves this network
+    ///     assert_eq!(stream.ttl()?, 1);
+    ///     Ok(())
+    /// }
+    /// ```
     pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
         self.std().set_ttl(ttl)
     }
@@ -166,6 +312,22 @@ impl TcpStream {
     ///
     /// # Errors
     /// The system's.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::net::{TcpListener, TcpStream};
+    ///
+    /// #[runnext::main]
+    /// fn main() -> std::io::Result<()> {
+    ///     let listener = TcpListener::bind("127.0.0.1:0")?;
+    ///     let stream = TcpStream::connect(listener.local_addr()?)?;
+    ///     let usual = stream.ttl()?;
+    ///     stream.set_ttl(1)?;
+    ///     stream.set_ttl(usual)?; // as it was
+    ///     assert_eq!(stream.ttl()?, usual);
+    ///     Ok(())
+    /// }
+    /// ```
     pub fn ttl(&self) -> io::Result<u32> {
         self.std().ttl()
     }
@@ -189,6 +351,28 @@ impl fmt::Debug for TcpStream {
 ///
 /// # Blocks
 /// [`accept`](Self::accept) and the iterators: the goroutine. On a plain thread: the thread.
+///
+/// # Example
+/// ```
+/// use runnext::net::{TcpListener, TcpStream};
+/// use std::io::{Read, Write};
+///
+/// #[runnext::main]
+/// fn main() -> std::io::Result<()> {
+///     let listener = TcpListener::bind("127.0.0.1:0")?;
+///     let addr = listener.local_addr()?;
+///     runnext::go(move || {
+///         while let Ok((mut stream, from)) = listener.accept() {
+///             runnext::go(move || write!(stream, "hello {from}")); // one goroutine for each client
+///         }
+///     });
+///     let mut stream = TcpStream::connect(addr)?;
+///     let mut greeting = String::new();
+///     stream.read_to_string(&mut greeting)?;
+///     assert_eq!(greeting, format!("hello {}", stream.local_addr()?));
+///     Ok(())
+/// }
+/// ```
 pub struct TcpListener(Descriptor);
 
 socket!(TcpListener, net::TcpListener, "listener");
@@ -203,6 +387,22 @@ impl TcpListener {
     ///
     /// # Errors
     /// The last address's, as the system has it; `InvalidInput` if there is none.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::net::{SocketAddr, TcpListener};
+    ///
+    /// #[runnext::main]
+    /// fn main() -> std::io::Result<()> {
+    ///     let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
+    ///     let first = TcpListener::bind(any_port)?;
+    ///     let taken = first.local_addr()?;
+    ///     assert!(TcpListener::bind(taken).is_err());
+    ///     let second = TcpListener::bind(&[taken, any_port][..])?; // what can be had
+    ///     assert_ne!(second.local_addr()?, taken);
+    ///     Ok(())
+    /// }
+    /// ```
     pub fn bind<A: ToSocketAddrs>(addr: A) -> io::Result<TcpListener> {
         let listener = net::TcpListener::bind(&socket::resolve(addr)?[..])?;
         sys::listen(listener.as_fd(), i32::from(u16::MAX))?;
@@ -219,6 +419,25 @@ impl TcpListener {
     ///
     /// # Errors
     /// The system's.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::net::{TcpListener, TcpStream};
+    /// use std::io::{Read, Write};
+    ///
+    /// #[runnext::main]
+    /// fn main() -> std::io::Result<()> {
+    ///     let listener = TcpListener::bind("127.0.0.1:0")?;
+    ///     let addr = listener.local_addr()?;
+    ///     let client = runnext::go(move || TcpStream::connect(addr)?.write_all(b"it's me"));
+    ///     let (mut stream, from) = listener.accept()?; // waits until the client has come
+    ///     assert!(from.ip().is_loopback());
+    ///     let mut said = String::new();
+    ///     stream.read_to_string(&mut said)?;
+    ///     assert_eq!(said, "it's me");
+    ///     client.join().unwrap()
+    /// }
+    /// ```
     pub fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         let (fd, peer) = Backoff::new().accept(&self.0, || sys::accept(self.0.fd()))?;
         Ok((TcpStream(Descriptor::new(fd)), peer))
@@ -229,6 +448,26 @@ impl TcpListener {
     ///
     /// # Errors
     /// The system's.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::net::{TcpListener, TcpStream};
+    /// use std::future::poll_fn;
+    ///
+    /// # #[cfg(feature = "async")]
+    /// #[runnext::main]
+    /// fn main() -> std::io::Result<()> {
+    ///     let listener = TcpListener::bind("127.0.0.1:0")?;
+    ///     let addr = listener.local_addr()?;
+    ///     let server = runnext::spawn(async move { poll_fn(|cx| listener.poll_accept(cx)).await });
+    ///     let stream = TcpStream::connect(addr)?;
+    ///     let (_accepted, from) = server.join().unwrap()?;
+    ///     assert_eq!(from, stream.local_addr()?);
+    ///     Ok(())
+    /// }
+    /// # #[cfg(not(feature = "async"))]
+    /// # fn main() {}
+    /// ```
     pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(TcpStream, SocketAddr)>> {
         let next = self
             .0
@@ -237,11 +476,48 @@ impl TcpListener {
     }
 
     /// An iterator over connections, which never ends.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::net::{TcpListener, TcpStream};
+    /// use std::io::{Read, Write};
+    ///
+    /// #[runnext::main]
+    /// fn main() -> std::io::Result<()> {
+    ///     let listener = TcpListener::bind("127.0.0.1:0")?;
+    ///     let addr = listener.local_addr()?;
+    ///     for word in ["two ", "clients"] {
+    ///         TcpStream::connect(addr)?.write_all(word.as_bytes())?;
+    ///     }
+    ///     let mut said = String::new();
+    ///     for stream in listener.incoming().take(2) {
+    ///         stream?.read_to_string(&mut said)?;
+    ///     }
+    ///     assert_eq!(said, "two clients");
+    ///     Ok(())
+    /// }
+    /// ```
     pub fn incoming(&self) -> Incoming<'_> {
         Incoming { listener: self }
     }
 
     /// As [`incoming`](Self::incoming), by value.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::net::{TcpListener, TcpStream};
+    /// use std::io::Read;
+    ///
+    /// #[runnext::main]
+    /// fn main() -> std::io::Result<()> {
+    ///     let listener = TcpListener::bind("127.0.0.1:0")?;
+    ///     let addr = listener.local_addr()?;
+    ///     let mut connections = listener.into_incoming(); // may leave this function, and go to a goroutine
+    ///     runnext::go(move || connections.next()); // accepts one, and closes it
+    ///     assert_eq!(TcpStream::connect(addr)?.read(&mut [0])?, 0);
+    ///     Ok(())
+    /// }
+    /// ```
     pub fn into_incoming(self) -> IntoIncoming {
         IntoIncoming { listener: self }
     }
@@ -250,6 +526,18 @@ impl TcpListener {
     ///
     /// # Errors
     /// The system's.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::net::TcpListener;
+    ///
+    /// #[runnext::main]
+    /// fn main() -> std::io::Result<()> {
+    ///     let listener = TcpListener::bind("127.0.0.1:0")?;
+    ///     assert_ne!(listener.local_addr()?.port(), 0); // the port that the system has chosen
+    ///     Ok(())
+    /// }
+    /// ```
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.std().local_addr()
     }
@@ -258,6 +546,21 @@ impl TcpListener {
     ///
     /// # Errors
     /// The system's.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::net::{TcpListener, TcpStream};
+    ///
+    /// #[runnext::main]
+    /// fn main() -> std::io::Result<()> {
+    ///     let listener = TcpListener::bind("127.0.0.1:0")?;
+    ///     listener.set_ttl(7)?;
+    ///     let _client = TcpStream::connect(listener.local_addr()?)?;
+    ///     let (accepted, _) = listener.accept()?;
+    ///     assert_eq!(accepted.ttl()?, 7); // it has the listener's
+    ///     Ok(())
+    /// }
+    /// ```
     pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
         self.std().set_ttl(ttl)
     }
@@ -266,6 +569,20 @@ impl TcpListener {
     ///
     /// # Errors
     /// The system's.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::net::TcpListener;
+    ///
+    /// #[runnext::main]
+    /// fn main() -> std::io::Result<()> {
+    ///     let listener = TcpListener::bind("127.0.0.1:0")?;
+    ///     assert!(listener.ttl()? > 0); // the system's, until it is set
+    ///     listener.set_ttl(255)?;
+    ///     assert_eq!(listener.ttl()?, 255);
+    ///     Ok(())
+    /// }
+    /// ```
     pub fn ttl(&self) -> io::Result<u32> {
         self.std().ttl()
     }
@@ -287,6 +604,26 @@ impl fmt::Debug for TcpListener {
 }
 
 /// Connections of a listener, one after the other; see [`TcpListener::incoming`].
+///
+/// # Example
+/// ```
+/// use runnext::net::{Incoming, TcpListener, TcpStream};
+///
+/// /// Accepts as long as clients come from this machine.
+/// fn local_ones(connections: Incoming<'_>) -> impl Iterator<Item = TcpStream> {
+///     let is_local = |s: &TcpStream| s.peer_addr().is_ok_and(|addr| addr.ip().is_loopback());
+///     connections.flatten().take_while(is_local)
+/// }
+///
+/// #[runnext::main]
+/// fn main() -> std::io::Result<()> {
+///     let listener = TcpListener::bind("127.0.0.1:0")?;
+///     let client = TcpStream::connect(listener.local_addr()?)?;
+///     let first = local_ones(listener.incoming()).next().unwrap();
+///     assert_eq!(first.peer_addr()?, client.local_addr()?);
+///     Ok(())
+/// }
+/// ```
 #[derive(Debug)]
 pub struct Incoming<'a> {
     listener: &'a TcpListener,
@@ -303,6 +640,29 @@ impl Iterator for Incoming<'_> {
 impl FusedIterator for Incoming<'_> {}
 
 /// Connections of a listener it owns; see [`TcpListener::into_incoming`].
+///
+/// # Example
+/// ```
+/// use runnext::net::{IntoIncoming, TcpListener, TcpStream};
+///
+/// struct Server {
+///     connections: IntoIncoming, // with the listener in it
+///     served: u32,
+/// }
+///
+/// #[runnext::main]
+/// fn main() -> std::io::Result<()> {
+///     let listener = TcpListener::bind("127.0.0.1:0")?;
+///     let clients = [(); 2].map(|()| TcpStream::connect(listener.local_addr().unwrap()));
+///     let mut server = Server { connections: listener.into_incoming(), served: 0 };
+///     for stream in server.connections.by_ref().take(clients.len()) {
+///         stream?;
+///         server.served += 1;
+///     }
+///     assert_eq!(server.served, 2);
+///     Ok(())
+/// }
+/// ```
 #[derive(Debug)]
 pub struct IntoIncoming {
     listener: TcpListener,

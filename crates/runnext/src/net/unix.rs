@@ -47,6 +47,22 @@ impl UnixStream {
     ///
     /// # Errors
     /// The system's.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::net::{UnixListener, UnixStream};
+    /// use std::io::Read;
+    ///
+    /// #[runnext::main]
+    /// fn main() -> std::io::Result<()> {
+    ///     let path = std::env::temp_dir().join(format!("unix-stream-connect-{}", std::process::id()));
+    ///     let listener = UnixListener::bind(&path)?;
+    ///     runnext::go(move || listener.accept()); // accepts one, and closes it
+    ///     let mut stream = UnixStream::connect(&path)?;
+    ///     assert_eq!(stream.read(&mut [0; 8])?, 0);
+    ///     std::fs::remove_file(path)
+    /// }
+    /// ```
     pub fn connect<P: AsRef<Path>>(path: P) -> io::Result<UnixStream> {
         // Not by waiting until it can be written to: the kernel does not tell when there is room in the queue.
         UnixStream::from_std(blocking(|| net::UnixStream::connect(path))?)
@@ -59,6 +75,23 @@ impl UnixStream {
     ///
     /// # Errors
     /// The system's.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::net::{UnixListener, UnixStream};
+    /// use std::os::linux::net::SocketAddrExt;
+    /// use std::os::unix::net::SocketAddr;
+    ///
+    /// #[runnext::main]
+    /// fn main() -> std::io::Result<()> {
+    ///     let name = format!("unix-stream-connect-addr-{}", std::process::id());
+    ///     let addr = SocketAddr::from_abstract_name(name.as_bytes())?; // leaves no file behind
+    ///     let _listener = UnixListener::bind_addr(&addr)?;
+    ///     let stream = UnixStream::connect_addr(&addr)?;
+    ///     assert_eq!(stream.peer_addr()?.as_abstract_name(), Some(name.as_bytes()));
+    ///     Ok(())
+    /// }
+    /// ```
     pub fn connect_addr(addr: &SocketAddr) -> io::Result<UnixStream> {
         UnixStream::from_std(blocking(|| net::UnixStream::connect_addr(addr))?)
     }
@@ -67,6 +100,27 @@ impl UnixStream {
     ///
     /// # Errors
     /// The system's.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::net::UnixStream;
+    /// use std::io::{BufRead, BufReader, Write};
+    ///
+    /// #[runnext::main]
+    /// fn main() -> std::io::Result<()> {
+    ///     let (mut here, there) = UnixStream::pair()?;
+    ///     runnext::go(move || {
+    ///         for line in BufReader::new(&there).lines().map_while(Result::ok) {
+    ///             writeln!(&there, "{line}, indeed").unwrap();
+    ///         }
+    ///     });
+    ///     here.write_all(b"it works both ways\n")?;
+    ///     let mut reply = String::new();
+    ///     BufReader::new(here).read_line(&mut reply)?;
+    ///     assert_eq!(reply, "it works both ways, indeed\n");
+    ///     Ok(())
+    /// }
+    /// ```
     pub fn pair() -> io::Result<(UnixStream, UnixStream)> {
         let (a, b) = net::UnixStream::pair()?;
         Ok((UnixStream::from_std(a)?, UnixStream::from_std(b)?))
@@ -76,6 +130,26 @@ impl UnixStream {
     ///
     /// # Errors
     /// The system's.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::net::{Shutdown, UnixStream};
+    /// use std::io::{ErrorKind, Read, Write};
+    ///
+    /// #[runnext::main]
+    /// fn main() -> std::io::Result<()> {
+    ///     let (mut here, mut there) = UnixStream::pair()?;
+    ///     let reader = runnext::go(move || {
+    ///         let mut text = String::new();
+    ///         there.read_to_string(&mut text).map(|_| text)
+    ///     });
+    ///     here.write_all(b"no more")?;
+    ///     here.shutdown(Shutdown::Write)?; // what the reader waits for
+    ///     assert_eq!(reader.join().unwrap()?, "no more");
+    ///     assert_eq!(here.write(b"?").unwrap_err().kind(), ErrorKind::BrokenPipe);
+    ///     Ok(())
+    /// }
+    /// ```
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         let done = self.std().shutdown(how);
         self.0.rouse_all();
@@ -86,6 +160,18 @@ impl UnixStream {
     ///
     /// # Errors
     /// The system's.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::net::UnixStream;
+    ///
+    /// #[runnext::main]
+    /// fn main() -> std::io::Result<()> {
+    ///     let (here, _there) = UnixStream::pair()?;
+    ///     assert!(here.local_addr()?.is_unnamed()); // only listeners need a name
+    ///     Ok(())
+    /// }
+    /// ```
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.std().local_addr()
     }
@@ -94,6 +180,20 @@ impl UnixStream {
     ///
     /// # Errors
     /// The system's.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::net::{UnixListener, UnixStream};
+    ///
+    /// #[runnext::main]
+    /// fn main() -> std::io::Result<()> {
+    ///     let path = std::env::temp_dir().join(format!("unix-stream-peer-addr-{}", std::process::id()));
+    ///     let _listener = UnixListener::bind(&path)?;
+    ///     let stream = UnixStream::connect(&path)?;
+    ///     assert_eq!(stream.peer_addr()?.as_pathname(), Some(&*path));
+    ///     std::fs::remove_file(path)
+    /// }
+    /// ```
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         self.std().peer_addr()
     }
@@ -117,6 +217,27 @@ impl fmt::Debug for UnixStream {
 ///
 /// # Blocks
 /// [`accept`](Self::accept) and the iterator: the goroutine. On a plain thread: the thread.
+///
+/// # Example
+/// ```
+/// use runnext::net::{UnixListener, UnixStream};
+/// use std::io::{Read, Write};
+///
+/// #[runnext::main]
+/// fn main() -> std::io::Result<()> {
+///     let path = std::env::temp_dir().join(format!("unix-listener-{}", std::process::id()));
+///     let listener = UnixListener::bind(&path)?;
+///     runnext::go(move || {
+///         for (number, stream) in (1..).zip(&listener) {
+///             write!(stream.unwrap(), "you are number {number}").unwrap();
+///         }
+///     });
+///     let mut said = String::new();
+///     UnixStream::connect(&path)?.read_to_string(&mut said)?;
+///     assert_eq!(said, "you are number 1");
+///     std::fs::remove_file(path)
+/// }
+/// ```
 pub struct UnixListener(Descriptor);
 
 socket!(UnixListener, net::UnixListener, "listener");
@@ -127,6 +248,23 @@ impl UnixListener {
     ///
     /// # Errors
     /// The system's; `AddrInUse` if the name exists.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::net::UnixListener;
+    /// use std::io::ErrorKind;
+    ///
+    /// #[runnext::main]
+    /// fn main() -> std::io::Result<()> {
+    ///     let path = std::env::temp_dir().join(format!("unix-listener-bind-{}", std::process::id()));
+    ///     drop(UnixListener::bind(&path)?);
+    ///     let again = UnixListener::bind(&path); // the name outlives the listener
+    ///     assert_eq!(again.unwrap_err().kind(), ErrorKind::AddrInUse);
+    ///     std::fs::remove_file(&path)?;
+    ///     UnixListener::bind(&path)?;
+    ///     std::fs::remove_file(path)
+    /// }
+    /// ```
     pub fn bind<P: AsRef<Path>>(path: P) -> io::Result<UnixListener> {
         UnixListener::from_std(blocking(|| net::UnixListener::bind(path))?)
     }
@@ -135,6 +273,24 @@ impl UnixListener {
     ///
     /// # Errors
     /// The system's.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::net::UnixListener;
+    /// use std::os::linux::net::SocketAddrExt;
+    /// use std::os::unix::net::SocketAddr;
+    ///
+    /// #[runnext::main]
+    /// fn main() -> std::io::Result<()> {
+    ///     let name = format!("unix-listener-bind-addr-{}", std::process::id());
+    ///     let addr = SocketAddr::from_abstract_name(name)?;
+    ///     let listener = UnixListener::bind_addr(&addr)?;
+    ///     assert!(UnixListener::bind_addr(&addr).is_err());
+    ///     drop(listener);
+    ///     UnixListener::bind_addr(&addr)?; // such a name goes with its listener
+    ///     Ok(())
+    /// }
+    /// ```
     pub fn bind_addr(addr: &SocketAddr) -> io::Result<UnixListener> {
         UnixListener::from_std(blocking(|| net::UnixListener::bind_addr(addr))?)
     }
@@ -147,6 +303,26 @@ impl UnixListener {
     ///
     /// # Errors
     /// The system's.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::net::{UnixListener, UnixStream};
+    /// use std::io::{Read, Write};
+    ///
+    /// #[runnext::main]
+    /// fn main() -> std::io::Result<()> {
+    ///     let path = std::env::temp_dir().join(format!("unix-listener-accept-{}", std::process::id()));
+    ///     let listener = UnixListener::bind(&path)?;
+    ///     let to = path.clone();
+    ///     runnext::go(move || UnixStream::connect(to)?.write_all(b"it's me"));
+    ///     let (mut stream, from) = listener.accept()?; // waits until the client has come
+    ///     assert!(from.is_unnamed());
+    ///     let mut said = String::new();
+    ///     stream.read_to_string(&mut said)?;
+    ///     assert_eq!(said, "it's me");
+    ///     std::fs::remove_file(path)
+    /// }
+    /// ```
     pub fn accept(&self) -> io::Result<(UnixStream, SocketAddr)> {
         let std = self.std();
         let (stream, peer) = Backoff::new().accept(&self.0, || std.accept())?;
@@ -154,6 +330,27 @@ impl UnixListener {
     }
 
     /// An iterator over connections, which never ends.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::net::{UnixListener, UnixStream};
+    /// use std::io::{Read, Write};
+    ///
+    /// #[runnext::main]
+    /// fn main() -> std::io::Result<()> {
+    ///     let path = std::env::temp_dir().join(format!("unix-listener-incoming-{}", std::process::id()));
+    ///     let listener = UnixListener::bind(&path)?;
+    ///     for word in ["first, ", "second"] {
+    ///         UnixStream::connect(&path)?.write_all(word.as_bytes())?;
+    ///     }
+    ///     let mut said = String::new();
+    ///     for stream in listener.incoming().take(2) {
+    ///         stream?.read_to_string(&mut said)?;
+    ///     }
+    ///     assert_eq!(said, "first, second");
+    ///     std::fs::remove_file(path)
+    /// }
+    /// ```
     pub fn incoming(&self) -> UnixIncoming<'_> {
         UnixIncoming { listener: self }
     }
@@ -162,6 +359,19 @@ impl UnixListener {
     ///
     /// # Errors
     /// The system's.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::net::UnixListener;
+    ///
+    /// #[runnext::main]
+    /// fn main() -> std::io::Result<()> {
+    ///     let path = std::env::temp_dir().join(format!("unix-listener-local-addr-{}", std::process::id()));
+    ///     let listener = UnixListener::bind(&path)?;
+    ///     assert_eq!(listener.local_addr()?.as_pathname(), Some(&*path));
+    ///     std::fs::remove_file(path)
+    /// }
+    /// ```
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.std().local_addr()
     }
@@ -192,6 +402,25 @@ impl<'a> IntoIterator for &'a UnixListener {
 }
 
 /// Connections of a listener, one after the other; see [`UnixListener::incoming`].
+///
+/// # Example
+/// ```
+/// use runnext::net::{UnixIncoming, UnixListener, UnixStream};
+///
+/// fn accept_all(connections: UnixIncoming<'_>, n: usize) -> std::io::Result<Vec<UnixStream>> {
+///     connections.take(n).collect()
+/// }
+///
+/// #[runnext::main]
+/// fn main() -> std::io::Result<()> {
+///     let path = std::env::temp_dir().join(format!("unix-incoming-{}", std::process::id()));
+///     let listener = UnixListener::bind(&path)?;
+///     let clients = [UnixStream::connect(&path)?, UnixStream::connect(&path)?];
+///     let accepted = accept_all(listener.incoming(), clients.len())?;
+///     assert_eq!(accepted.len(), 2);
+///     std::fs::remove_file(path)
+/// }
+/// ```
 #[derive(Debug)]
 pub struct UnixIncoming<'a> {
     listener: &'a UnixListener,
