@@ -18,6 +18,31 @@
 //! I3  A child keeps its parent, and the parent only knows its children: a chain carries cancellations as long as somebody
 //!     holds its end.
 //! I4  Who sees `done` closed gets an error from `err`, and the other way round.
+//!
+//! # Example
+//! ```
+//! use runnext::context::{Context, ContextError};
+//! use runnext::{chan, go};
+//!
+//! #[runnext::main]
+//! fn main() {
+//!     let search = Context::background().with_cancel();
+//!     let (found, place) = chan::bounded(1);
+//!     let searchers = ["attic", "cellar", "garden"].map(|place| {
+//!         let (ctx, found) = (search.with_cancel(), found.clone());
+//!         go(move || {
+//!             if place == "cellar" {
+//!                 found.send(place).unwrap();
+//!             }
+//!             let _ = ctx.done().recv(); // the others go on, until nobody wants to know
+//!             ctx.err()
+//!         })
+//!     });
+//!     assert_eq!(place.recv(), Ok("cellar"));
+//!     search.cancel();
+//!     assert!(searchers.into_iter().all(|s| s.join().unwrap() == Some(ContextError::Canceled)));
+//! }
+//! ```
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -34,10 +59,42 @@ const CANCELED: u8 = 1;
 const EXCEEDED: u8 = 2;
 
 /// What the channel of [`Context::done`] carries: nothing, it only closes.
+///
+/// # Example
+/// ```
+/// use runnext::chan::{Receiver, RecvError};
+/// use runnext::context::{Context, Never};
+///
+/// fn wait_for_end(done: &Receiver<Never>) -> RecvError {
+///     let Err(closed) = done.recv(); // the compiler knows that there is no `Ok`
+///     closed
+/// }
+///
+/// let ctx = Context::background().with_cancel();
+/// ctx.cancel();
+/// assert_eq!(wait_for_end(&ctx.done()), RecvError);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Never {}
 
 /// Why a [`Context`] ended.
+///
+/// # Example
+/// ```
+/// use runnext::context::{Context, ContextError};
+/// use std::time::Duration;
+///
+/// fn status(why: ContextError) -> u16 {
+///     match why {
+///         ContextError::Canceled => 499,
+///         ContextError::DeadlineExceeded => 504,
+///     }
+/// }
+///
+/// let request = Context::background().with_timeout(Duration::ZERO);
+/// assert_eq!(request.err().map(status), Some(504));
+/// assert_eq!(ContextError::Canceled.to_string(), "context canceled");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ContextError {
     /// It, or one it was made from, was canceled.
@@ -109,6 +166,19 @@ struct Inner {
 
 impl Context {
     /// The context that never ends: where trees begin.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::context::Context;
+    ///
+    /// static PROGRAM: Context = Context::background();
+    ///
+    /// PROGRAM.cancel(); // does nothing
+    /// assert_eq!((PROGRAM.err(), PROGRAM.deadline()), (None, None));
+    /// let job = PROGRAM.with_cancel();
+    /// job.cancel();
+    /// assert!(job.err().is_some());
+    /// ```
     pub const fn background() -> Context {
         Context { inner: None }
     }
@@ -132,6 +202,18 @@ impl Context {
     }
 
     /// A child that ends `d` from now at the latest.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::context::{Context, ContextError};
+    /// use std::time::Duration;
+    ///
+    /// let request = Context::background().with_timeout(Duration::from_secs(3600));
+    /// let lookup = request.with_timeout(Duration::from_millis(1)); // may take a small part of it
+    /// lookup.done().recv().unwrap_err();
+    /// assert_eq!(lookup.err(), Some(ContextError::DeadlineExceeded));
+    /// assert_eq!(request.err(), None);
+    /// ```
     pub fn with_timeout(&self, d: Duration) -> Context {
         self.child(Instant::after(d))
     }
@@ -196,17 +278,66 @@ impl Context {
     }
 
     /// Why it ended; `None` if it has not.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::context::{Context, ContextError};
+    ///
+    /// let ctx = Context::background().with_cancel();
+    /// let mut rounds = 0;
+    /// let why = loop {
+    ///     if let Some(why) = ctx.err() {
+    ///         break why; // cheap enough for each round of a long computation
+    ///     }
+    ///     rounds += 1;
+    ///     if rounds == 3 {
+    ///         ctx.cancel(); // what somebody else would do
+    ///     }
+    /// };
+    /// assert_eq!((rounds, why), (3, ContextError::Canceled));
+    /// ```
     pub fn err(&self) -> Option<ContextError> {
         self.inner.as_ref()?.err()
     }
 
     /// When it ends at the latest; `None` if it has no deadline.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::{context::Context, time::Instant};
+    /// use std::time::Duration;
+    ///
+    /// let ctx = Context::background().with_timeout(Duration::from_secs(5));
+    /// let left = ctx.deadline().unwrap() - Instant::now(); // for calls that take a timeout
+    /// assert!(left <= Duration::from_secs(5));
+    /// assert_eq!(Context::background().with_cancel().deadline(), None);
+    /// ```
     pub fn deadline(&self) -> Option<Instant> {
         let deadline = self.inner.as_ref()?.deadline;
         (deadline != never()).then_some(deadline)
     }
 
     /// Ends this context and all made from it, unless it has ended. Does nothing to the background.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::context::{Context, ContextError};
+    ///
+    /// #[runnext::main]
+    /// fn main() {
+    ///     let ctx = Context::background().with_cancel();
+    ///     let server = {
+    ///         let ctx = ctx.clone();
+    ///         runnext::go(move || {
+    ///             ctx.done().recv().unwrap_err(); // parked until it is over
+    ///             ctx.err()
+    ///         })
+    ///     };
+    ///     ctx.cancel();
+    ///     ctx.cancel(); // once more does nothing
+    ///     assert_eq!(server.join().unwrap(), Some(ContextError::Canceled));
+    /// }
+    /// ```
     pub fn cancel(&self) {
         if let Some(inner) = &self.inner
             && inner.cancel_all()

@@ -1,4 +1,18 @@
 //! The surface of goroutines: `go`, handles, builders, yielding.
+//!
+//! # Example
+//! ```
+//! use runnext::goroutine::{self, Builder};
+//!
+//! #[runnext::main]
+//! fn main() -> std::io::Result<()> {
+//!     let first = goroutine::go(|| 20); // the same as runnext::go
+//!     let second = Builder::new().name("second").spawn(|| 22)?;
+//!     assert_eq!(second.goroutine().name(), Some("second"));
+//!     assert_eq!(first.join().unwrap() + second.join().unwrap(), 42);
+//!     Ok(())
+//! }
+//! ```
 
 use std::fmt;
 use std::io;
@@ -249,6 +263,31 @@ pub fn lock_os_thread() -> OsThreadGuard {
 }
 
 /// Keeps a goroutine on its thread; see [`lock_os_thread`]. On a plain thread it does nothing.
+///
+/// # Example
+/// ```
+/// use std::cell::Cell;
+/// use runnext::OsThreadGuard;
+///
+/// thread_local! { static OPEN: Cell<bool> = const { Cell::new(false) }; } // stands for what a C library keeps
+///
+/// struct Session {
+///     _tied: OsThreadGuard, // a session works on the thread that opened it, and only there
+/// }
+///
+/// fn open() -> Session {
+///     let tied = runnext::lock_os_thread();
+///     OPEN.set(true);
+///     Session { _tied: tied }
+/// }
+///
+/// #[runnext::main]
+/// fn main() {
+///     let _session = open();
+///     runnext::yield_now();
+///     assert!(OPEN.get());
+/// }
+/// ```
 #[must_use = "dropping the guard lets the goroutine move again"]
 #[derive(Debug)]
 pub struct OsThreadGuard {
@@ -269,6 +308,19 @@ impl Drop for OsThreadGuard {
 }
 
 /// A goroutine, as others see it. Cheap to clone; keeps nothing running.
+///
+/// # Example
+/// ```
+/// #[runnext::main]
+/// fn main() {
+///     let job = runnext::go(|| "done");
+///     let who = job.goroutine().clone();
+///     assert_eq!(job.join().unwrap(), "done");
+///     // It has ended, and can still be told from others.
+///     assert_ne!(who.id(), runnext::current().unwrap().id());
+///     assert!(format!("{who:?}").starts_with("Goroutine { id: "));
+/// }
+/// ```
 pub struct Goroutine(NonNull<G>);
 
 // SAFETY: a counted reference to a header whose readable parts are immutable or atomic.
@@ -309,16 +361,47 @@ impl Goroutine {
     }
 
     /// Its number: unique in its runtime, never reused. The first goroutine has number 1.
+    ///
+    /// # Example
+    /// ```
+    /// #[runnext::main]
+    /// fn main() {
+    ///     assert_eq!(runnext::current().unwrap().id(), 1); // `main` is the first
+    ///     assert!(runnext::go(|| ()).goroutine().id() > 1);
+    /// }
+    /// ```
     pub fn id(&self) -> u64 {
         self.g().id()
     }
 
     /// The name given with [`Builder::name`].
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::goroutine::Builder;
+    ///
+    /// #[runnext::main]
+    /// fn main() -> std::io::Result<()> {
+    ///     let named = Builder::new().name("indexer").spawn(|| ())?;
+    ///     assert_eq!(named.goroutine().name(), Some("indexer"));
+    ///     assert_eq!(runnext::go(|| ()).goroutine().name(), None);
+    ///     Ok(())
+    /// }
+    /// ```
     pub fn name(&self) -> Option<&str> {
         self.g().name()
     }
 
     /// Where it was started.
+    ///
+    /// # Example
+    /// ```
+    /// #[runnext::main]
+    /// fn main() {
+    ///     let (job, line) = (runnext::go(|| ()), line!());
+    ///     assert_eq!(job.goroutine().spawned_at().line(), line);
+    /// }
+    /// ```
     pub fn spawned_at(&self) -> &'static Location<'static> {
         self.g().site()
     }
@@ -349,6 +432,21 @@ impl fmt::Debug for Goroutine {
 }
 
 /// The right to wait for a goroutine and take its result. Dropping it detaches the goroutine, which runs on.
+///
+/// # Example
+/// ```
+/// use runnext::{JoinHandle, chan, go};
+///
+/// #[runnext::main]
+/// fn main() {
+///     let lengths: Vec<JoinHandle<usize>> = ["one", "three"].into_iter().map(|word| go(|| word.len())).collect();
+///     assert_eq!(lengths.into_iter().map(|l| l.join().unwrap()).sum::<usize>(), 8);
+///
+///     let (tx, rx) = chan::bounded(0);
+///     drop(go(move || tx.send("nobody joins me").unwrap()));
+///     assert_eq!(rx.recv(), Ok("nobody joins me"));
+/// }
+/// ```
 pub struct JoinHandle<T> {
     goroutine: Goroutine,
     _result: PhantomData<fn() -> T>,
@@ -395,11 +493,38 @@ impl<T> JoinHandle<T> {
     }
 
     /// Whether it has ended, so that [`join`](Self::join) would not wait.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::{chan, go, yield_now};
+    ///
+    /// #[runnext::main]
+    /// fn main() {
+    ///     let (release, released) = chan::bounded::<()>(0);
+    ///     let job = go(move || released.recv().is_err());
+    ///     assert!(!job.is_finished()); // it waits for us
+    ///     drop(release);
+    ///     while !job.is_finished() {
+    ///         yield_now(); // or something useful
+    ///     }
+    ///     assert!(job.join().unwrap());
+    /// }
+    /// ```
     pub fn is_finished(&self) -> bool {
         self.goroutine.g().is_done()
     }
 
     /// The goroutine this handle is for.
+    ///
+    /// # Example
+    /// ```
+    /// #[runnext::main]
+    /// fn main() {
+    ///     let job = runnext::go(|| runnext::current().unwrap().id());
+    ///     let id = job.goroutine().id();
+    ///     assert_eq!(job.join().unwrap(), id);
+    /// }
+    /// ```
     pub fn goroutine(&self) -> &Goroutine {
         &self.goroutine
     }
@@ -481,11 +606,38 @@ pub struct Builder {
 
 impl Builder {
     /// A builder with the runtime's defaults.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::goroutine::Builder;
+    ///
+    /// #[runnext::main]
+    /// fn main() {
+    ///     // As `go`, but no memory for another goroutine is an error here, not a panic.
+    ///     match Builder::new().spawn(|| "started") {
+    ///         Ok(job) => assert_eq!(job.join().unwrap(), "started"),
+    ///         Err(e) => eprintln!("too many: {e}"),
+    ///     }
+    /// }
+    /// ```
     pub fn new() -> Builder {
         Builder::default()
     }
 
     /// Names the goroutine, for panics, dumps and traces.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::goroutine::Builder;
+    ///
+    /// #[runnext::main]
+    /// fn main() -> std::io::Result<()> {
+    ///     let workers = (0..3).map(|i| Builder::new().name(format!("worker {i}")).spawn(|| ()));
+    ///     let workers = workers.collect::<std::io::Result<Vec<_>>>()?;
+    ///     assert_eq!(workers[2].goroutine().name(), Some("worker 2"));
+    ///     Ok(())
+    /// }
+    /// ```
     pub fn name(mut self, name: impl Into<String>) -> Builder {
         self.name = Some(name.into());
         self
@@ -493,12 +645,43 @@ impl Builder {
 
     /// Bytes of stack, rounded up to a power of two of at least 64 KiB, 20 KiB of it for the guard. It is address space: only
     /// what is touched uses memory.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::goroutine::Builder;
+    ///
+    /// /// Goes down a ladder of frames of a kilobyte each.
+    /// fn depth(left: u32) -> u32 {
+    ///     let frame = std::hint::black_box([left; 256]);
+    ///     if left == 0 { 0 } else { 1 + depth(frame[255] - 1) }
+    /// }
+    ///
+    /// #[runnext::main]
+    /// fn main() -> std::io::Result<()> {
+    ///     let deep = Builder::new().stack_size(16 << 20).spawn(|| depth(1000))?;
+    ///     assert_eq!(deep.join().unwrap(), 1000);
+    ///     Ok(())
+    /// }
+    /// ```
     pub fn stack_size(mut self, bytes: usize) -> Builder {
         self.stack_size = Some(bytes);
         self
     }
 
     /// Starts it in this group, not in the caller's.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::{Priority, TaskGroup, goroutine::Builder};
+    ///
+    /// #[runnext::main]
+    /// fn main() -> std::io::Result<()> {
+    ///     let cleanup = TaskGroup::builder("cleanup").priority(Priority::Low).build();
+    ///     let sweeper = Builder::new().name("sweeper").group(&cleanup).spawn(TaskGroup::current)?;
+    ///     assert_eq!(sweeper.join().unwrap(), Some(cleanup));
+    ///     Ok(())
+    /// }
+    /// ```
     pub fn group(mut self, group: &TaskGroup) -> Builder {
         self.group = Some(group.clone());
         self
@@ -512,6 +695,23 @@ impl Builder {
     ///
     /// # Panics
     /// Outside a runtime.
+    ///
+    /// # Example
+    /// ```
+    /// use std::io::ErrorKind;
+    /// use runnext::goroutine::Builder;
+    ///
+    /// #[runnext::main]
+    /// fn main() -> std::io::Result<()> {
+    ///     let text = String::from("moved in");
+    ///     let job = Builder::new().spawn(move || text.len())?;
+    ///     assert_eq!(job.join().unwrap(), 8);
+    ///
+    ///     let refused = Builder::new().stack_size(0).spawn(|| ());
+    ///     assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidInput);
+    ///     Ok(())
+    /// }
+    /// ```
     #[track_caller]
     pub fn spawn<F, T>(self, f: F) -> io::Result<JoinHandle<T>>
     where

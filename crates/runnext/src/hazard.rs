@@ -24,6 +24,29 @@
 //! | rusqlite, libraries in C       | errno-like state within one call        | fine; [`blocking`](crate::blocking) around long calls            |
 //! | std's `RefCell` in a `thread_local!` | the borrow                        | must end before a park: that is the contract                     |
 //! | std's `MutexGuard`             | nothing on Linux                        | works, but whoever waits for it blocks a thread: prefer [`sync::Mutex`](crate::sync::Mutex) |
+//!
+//! # Example
+//! ```
+//! use std::cell::Cell;
+//! use runnext::{hazard, lock_os_thread, yield_now};
+//!
+//! thread_local! { static CALLS: Cell<u32> = const { Cell::new(0) }; }
+//!
+//! /// Counts a call of `work`, which may park.
+//! fn counted(work: impl FnOnce()) -> u32 {
+//!     let _tied = lock_os_thread(); // without it, the next line would report that `work` came back elsewhere
+//!     let _held = hazard::hold("the thread's count of calls");
+//!     let before = CALLS.get();
+//!     work();
+//!     CALLS.set(before + 1);
+//!     CALLS.get() - before
+//! }
+//!
+//! #[runnext::main]
+//! fn main() {
+//!     assert_eq!(counted(yield_now), 1);
+//! }
+//! ```
 
 use std::marker::PhantomData;
 use std::panic::Location;
@@ -56,11 +79,63 @@ pub fn hold(what: &'static str) -> Hazard {
 }
 
 /// How many hazards were reported so far in this process: for tests that want none.
+///
+/// # Example
+/// ```
+/// use runnext::{hazard, yield_now};
+///
+/// #[runnext::main]
+/// fn main() {
+///     let before = hazard::reported();
+///     let job = runnext::go(|| {
+///         let held = hazard::hold("the thread's name");
+///         let name = std::thread::current().name().map(str::to_owned);
+///         drop(held); // nothing of the thread is left in `name`
+///         yield_now();
+///         name.map_or(0, |name| name.len())
+///     });
+///     job.join().unwrap();
+///     assert_eq!(hazard::reported(), before, "stderr says which");
+/// }
+/// ```
 pub fn reported() -> u64 {
     hazards::reported()
 }
 
 /// What [`hold`] returns.
+///
+/// # Example
+/// ```
+/// use std::cell::Cell;
+/// use runnext::hazard::{self, Hazard};
+///
+/// thread_local! { static ENTERED: Cell<u32> = const { Cell::new(0) }; }
+///
+/// /// What a library gives out that belongs to its thread. It carries a guard, so that misuse is found.
+/// struct Entered {
+///     _held: Hazard,
+/// }
+///
+/// #[track_caller]
+/// fn enter() -> Entered {
+///     ENTERED.set(ENTERED.get() + 1);
+///     Entered { _held: hazard::hold("a span that was entered") }
+/// }
+///
+/// impl Drop for Entered {
+///     fn drop(&mut self) {
+///         ENTERED.set(ENTERED.get() - 1);
+///     }
+/// }
+///
+/// #[runnext::main]
+/// fn main() {
+///     let entered = enter();
+///     assert_eq!(ENTERED.get(), 1);
+///     drop(entered);
+///     runnext::yield_now(); // nothing to report: it was left before
+/// }
+/// ```
 #[must_use = "the hazard is held until the guard is dropped"]
 #[derive(Debug)]
 pub struct Hazard {

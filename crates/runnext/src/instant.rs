@@ -31,6 +31,16 @@ pub struct Instant(u64);
 
 impl Instant {
     /// This moment.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::time::Instant;
+    ///
+    /// let before = Instant::now();
+    /// let answer = (1..=6).product::<u32>();
+    /// assert!(before <= Instant::now());
+    /// assert_eq!(answer, 720);
+    /// ```
     #[inline]
     pub fn now() -> Instant {
         Instant(clock::now_ns())
@@ -54,36 +64,100 @@ impl Instant {
     }
 
     /// How much later this is than `earlier`; zero if it is not later.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::time::Instant;
+    /// use std::time::Duration;
+    ///
+    /// let arrival = Instant::now();
+    /// let departure = arrival + Duration::from_secs(90);
+    /// assert_eq!(departure.duration_since(arrival), Duration::from_secs(90));
+    /// assert_eq!(arrival.duration_since(departure), Duration::ZERO);
+    /// ```
     #[inline]
     pub fn duration_since(&self, earlier: Instant) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
     /// As [`duration_since`](Self::duration_since); the name std has for it.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::time::Instant;
+    /// use std::time::Duration;
+    ///
+    /// let due = Instant::now();
+    /// let done = due - Duration::from_micros(1);
+    /// assert_eq!(done.saturating_duration_since(due), Duration::ZERO); // not late
+    /// ```
     #[inline]
     pub fn saturating_duration_since(&self, earlier: Instant) -> Duration {
         self.duration_since(earlier)
     }
 
     /// How much later this is than `earlier`; `None` if it is earlier.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::time::Instant;
+    /// use std::time::Duration;
+    ///
+    /// let start = Instant::now();
+    /// let end = start + Duration::from_millis(5);
+    /// assert_eq!(end.checked_duration_since(start), Some(Duration::from_millis(5)));
+    /// assert_eq!(start.checked_duration_since(end), None); // the wrong way round
+    /// ```
     #[inline]
     pub fn checked_duration_since(&self, earlier: Instant) -> Option<Duration> {
         self.0.checked_sub(earlier.0).map(Duration::from_nanos)
     }
 
     /// How long ago this is; zero if it is yet to come.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::time::{self, Instant};
+    /// use std::time::Duration;
+    ///
+    /// let start = Instant::now();
+    /// time::sleep(Duration::from_millis(1));
+    /// assert!(start.elapsed() >= Duration::from_millis(1));
+    /// let tomorrow = start + Duration::from_secs(86_400);
+    /// assert_eq!(tomorrow.elapsed(), Duration::ZERO);
+    /// ```
     #[inline]
     pub fn elapsed(&self) -> Duration {
         Instant::now().duration_since(*self)
     }
 
     /// `self + d`, or `None` if that is out of range.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::time::Instant;
+    /// use std::time::Duration;
+    ///
+    /// let now = Instant::now();
+    /// assert_eq!(now.checked_add(Duration::from_secs(1)), Some(now + Duration::from_secs(1)));
+    /// assert_eq!(now.checked_add(Duration::MAX), None); // where `+` gives never
+    /// ```
     #[inline]
     pub fn checked_add(&self, d: Duration) -> Option<Instant> {
         Some(*self + d).filter(|sum| sum.0 != NEVER)
     }
 
     /// `self - d`, or `None` if that is before the clock's beginning.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::time::Instant;
+    /// use std::time::Duration;
+    ///
+    /// let t = Instant::now() + Duration::from_secs(1);
+    /// assert_eq!(t.checked_sub(Duration::from_secs(1)).map(|s| t - s), Some(Duration::from_secs(1)));
+    /// assert_eq!(t.checked_sub(Duration::MAX), None);
+    /// ```
     #[inline]
     pub fn checked_sub(&self, d: Duration) -> Option<Instant> {
         let ns = u64::try_from(d.as_nanos()).ok()?;
@@ -91,12 +165,33 @@ impl Instant {
     }
 
     /// `self + d`; never, if that is out of range. What `+` does.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::time::Instant;
+    /// use std::time::Duration;
+    ///
+    /// let never = Instant::now().saturating_add(Duration::MAX);
+    /// assert_eq!(never.saturating_add(Duration::from_secs(1)), never);
+    /// assert_eq!(format!("{never:?}"), "Instant(never)");
+    /// ```
     #[inline]
     pub fn saturating_add(&self, d: Duration) -> Instant {
         Instant(deadline(self.0, d))
     }
 
     /// `self - d`; the clock's beginning, if that is out of range. What `-` does.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::time::Instant;
+    /// use std::time::Duration;
+    ///
+    /// let now = Instant::now();
+    /// let beginning = now.saturating_sub(Duration::MAX);
+    /// assert!(beginning < now);
+    /// assert_eq!(beginning.saturating_sub(Duration::from_secs(1)), beginning);
+    /// ```
     #[inline]
     pub fn saturating_sub(&self, d: Duration) -> Instant {
         self.checked_sub(d).unwrap_or(Instant(0))

@@ -58,6 +58,26 @@ impl<T: 'static> LocalKey<T> {
     }
 
     /// Calls `f` with the value, initialising it first if need be. `f` may block and may use other locals.
+    ///
+    /// # Example
+    /// ```
+    /// use std::cell::RefCell;
+    ///
+    /// runnext::goroutine_local! {
+    ///     static STEPS: RefCell<Vec<&'static str>> = RefCell::new(vec!["made"]);
+    /// }
+    ///
+    /// #[runnext::main]
+    /// fn main() {
+    ///     let job = runnext::go(|| {
+    ///         STEPS.with(|steps| steps.borrow_mut().push("used"));
+    ///         runnext::yield_now();
+    ///         STEPS.with(|steps| steps.take())
+    ///     });
+    ///     assert_eq!(job.join().unwrap(), ["made", "used"]);
+    ///     assert_eq!(STEPS.with(|steps| steps.borrow().len()), 1); // our own was not touched
+    /// }
+    /// ```
     pub fn with<R>(&'static self, f: impl FnOnce(&T) -> R) -> R {
         // The address tells statics apart: they are not zero-sized.
         let key = std::ptr::from_ref(self).addr();
@@ -106,6 +126,35 @@ fn add(key: usize, value: Rc<dyn Any>) {
 
 /// Declares variables of which each goroutine has its own: the replacement for `thread_local!`, whose values a goroutine
 /// leaves behind when it goes on on another thread. See [`LocalKey`](crate::LocalKey).
+///
+/// # Example
+/// ```
+/// use std::cell::{Cell, RefCell};
+///
+/// runnext::goroutine_local! {
+///     /// Whose request this goroutine serves.
+///     pub static USER: RefCell<String> = RefCell::new("nobody".to_owned());
+///     static QUERIES: Cell<u32> = Cell::new(0);
+/// }
+///
+/// fn query() -> String {
+///     QUERIES.with(|n| n.set(n.get() + 1));
+///     USER.with(|user| format!("query {} of {}", QUERIES.with(Cell::get), user.borrow()))
+/// }
+///
+/// #[runnext::main]
+/// fn main() {
+///     let served = ["ann", "bob"].map(|name| {
+///         runnext::go(move || {
+///             USER.with(|user| user.replace(name.to_owned()));
+///             query();
+///             query()
+///         })
+///     });
+///     assert_eq!(served.map(|s| s.join().unwrap()), ["query 2 of ann", "query 2 of bob"]);
+///     assert_eq!(query(), "query 1 of nobody");
+/// }
+/// ```
 #[macro_export]
 macro_rules! goroutine_local {
     () => {};

@@ -71,6 +71,19 @@ impl fmt::Debug for Runtime {
 }
 
 /// What [`Runtime::shutdown`] found, of the goroutines that were alive when it was called.
+///
+/// # Example
+/// ```
+/// use std::time::Duration;
+/// use runnext::{Runtime, chan};
+///
+/// // SAFETY: nothing here keeps a thread-local borrowed over a call that can park.
+/// let rt = unsafe { Runtime::builder().procs(1).build() }?;
+/// rt.go(|| chan::never::<()>().recv()); // nobody will tell it to end
+/// let shutdown = rt.shutdown(Duration::from_millis(1));
+/// assert_eq!((shutdown.finished, shutdown.abandoned), (0, 1));
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Shutdown {
@@ -82,6 +95,16 @@ pub struct Shutdown {
 
 impl Runtime {
     /// A builder with the defaults, or what `RUNNEXT_*` variables say.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::Runtime;
+    ///
+    /// // SAFETY: nothing here keeps a thread-local borrowed over a call that can park.
+    /// let rt = unsafe { Runtime::builder().build() }?;
+    /// assert!(rt.run(runnext::procs) >= 1);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn builder() -> Builder {
         Builder::default()
     }
@@ -95,6 +118,19 @@ impl Runtime {
     ///
     /// # Panics
     /// With `f`'s panic, if it panics.
+    ///
+    /// # Example
+    /// ```
+    /// let mut lines = vec!["b", "c", "a"];
+    /// // SAFETY: nothing here keeps a thread-local borrowed over a call that can park.
+    /// let rt = unsafe { runnext::Runtime::builder().procs(1).build() }?;
+    /// let first = rt.run(|| {
+    ///     lines.sort();
+    ///     lines[0]
+    /// });
+    /// assert_eq!((first, lines), ("a", vec!["a", "b", "c"]));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[track_caller]
     pub fn run<F, T>(&self, f: F) -> T
     where
@@ -123,6 +159,21 @@ impl Runtime {
     ///
     /// # Panics
     /// When the system has no memory for another goroutine.
+    ///
+    /// # Example
+    /// ```
+    /// use std::thread;
+    ///
+    /// // SAFETY: nothing here keeps a thread-local borrowed over a call that can park.
+    /// let rt = unsafe { runnext::Runtime::builder().procs(2).build() }?;
+    /// let total: u32 = thread::scope(|s| {
+    ///     let left = s.spawn(|| rt.go(|| 20).join().unwrap());
+    ///     let right = s.spawn(|| rt.go(|| 40).join().unwrap());
+    ///     left.join().unwrap() + right.join().unwrap()
+    /// });
+    /// assert_eq!(total, 60);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[track_caller]
     pub fn go<F, T>(&self, f: F) -> JoinHandle<T>
     where
@@ -136,6 +187,16 @@ impl Runtime {
     ///
     /// # Panics
     /// When the system has no memory for another goroutine.
+    ///
+    /// # Example
+    /// ```
+    /// // SAFETY: nothing here keeps a thread-local borrowed over a call that can park.
+    /// let rt = unsafe { runnext::Runtime::builder().procs(1).build() }?;
+    /// let half = rt.spawn(async { 21 });
+    /// let whole = rt.spawn(async { half.await.unwrap() * 2 });
+    /// assert_eq!(whole.join().unwrap(), 42); // this thread is no goroutine, and waits as threads do
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[cfg(feature = "async")]
     #[track_caller]
     pub fn spawn<F>(&self, fut: F) -> JoinHandle<F::Output>
@@ -164,6 +225,24 @@ impl Runtime {
     ///
     /// # Blocks
     /// The caller, while it gathers; nobody else.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::{Runtime, chan};
+    ///
+    /// // SAFETY: nothing here keeps a thread-local borrowed over a call that can park.
+    /// let rt = unsafe { Runtime::builder().procs(1).build() }?;
+    /// let (stop, stopped) = chan::bounded::<()>(0);
+    /// let job = rt.go(move || stopped.recv());
+    /// let mut text = rt.dump();
+    /// while !text.contains("[chan receive]") {
+    ///     text = rt.dump(); // it had not got that far
+    /// }
+    /// assert!(text.starts_with("goroutine 1 ["));
+    /// drop(stop);
+    /// assert!(job.join().unwrap().is_err());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn dump(&self) -> String {
         let mut text = Vec::new();
         // Writing to memory does not fail.
@@ -184,6 +263,27 @@ impl Runtime {
     ///
     /// # Panics
     /// When called from a goroutine of this runtime, which would wait for itself.
+    ///
+    /// # Example
+    /// ```
+    /// use std::sync::Arc;
+    /// use std::sync::atomic::{AtomicU32, Ordering};
+    /// use std::time::Duration;
+    ///
+    /// // SAFETY: nothing here keeps a thread-local borrowed over a call that can park.
+    /// let rt = unsafe { runnext::Runtime::builder().procs(2).build() }?;
+    /// let saved = Arc::new(AtomicU32::new(0));
+    /// for _ in 0..10 {
+    ///     let saved = Arc::clone(&saved);
+    ///     rt.go(move || {
+    ///         runnext::yield_now();
+    ///         saved.fetch_add(1, Ordering::Relaxed)
+    ///     });
+    /// }
+    /// assert_eq!(rt.shutdown(Duration::MAX).abandoned, 0); // nobody joined them, yet all have ended
+    /// assert_eq!(saved.load(Ordering::Relaxed), 10);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn shutdown(self, grace: Duration) -> Shutdown {
         let this = ManuallyDrop::new(self);
         // SAFETY: read out once, and `this` is never dropped.
@@ -238,6 +338,19 @@ fn stop(shared: Arc<Shared>, grace: Duration) -> Shutdown {
 
 /// Configures a [`Runtime`]. For each setting a call wins over its `RUNNEXT_…` variable (the method's name in
 /// capitals), and that over the default.
+///
+/// # Example
+/// ```
+/// use runnext::{Builder, Runtime, chan};
+///
+/// let small: Builder = Runtime::builder().procs(1).stack_size(128 << 10);
+/// // SAFETY: nothing here keeps a thread-local borrowed over a call that can park.
+/// let (front, back) = unsafe { (small.clone().build()?, small.build()?) };
+/// let (tx, rx) = chan::bounded(0);
+/// front.go(move || tx.send("from one runtime to the other").unwrap());
+/// assert_eq!(back.run(|| rx.recv()), Ok("from one runtime to the other"));
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 #[must_use = "a builder does nothing until build is called"]
 pub struct Builder {
@@ -252,6 +365,14 @@ pub struct Builder {
 impl Builder {
     /// Processors: the most goroutines that run user code at one moment. Default: the CPUs this process may use, or
     /// the cgroup's quota, whichever is less, followed as they change. `RUNNEXT_PROCS`.
+    ///
+    /// # Example
+    /// ```
+    /// // SAFETY: nothing here keeps a thread-local borrowed over a call that can park.
+    /// let rt = unsafe { runnext::Runtime::builder().procs(3).build() }?;
+    /// assert_eq!(rt.run(runnext::procs), 3);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn procs(mut self, n: usize) -> Self {
         self.procs = Some(n);
         self
@@ -259,6 +380,26 @@ impl Builder {
 
     /// The most threads the runtime makes; blocking calls use one each while they last. Default 10,000.
     /// `RUNNEXT_MAX_THREADS`.
+    ///
+    /// # Example
+    /// ```
+    /// use std::time::Duration;
+    /// use runnext::{Runtime, blocking, go};
+    ///
+    /// // SAFETY: nothing here keeps a thread-local borrowed over a call that can park.
+    /// let rt = unsafe { Runtime::builder().procs(1).max_threads(64).build() }?;
+    /// let done: u32 = rt.run(|| {
+    ///     let blocked = [1, 2, 3].map(|n| {
+    ///         go(move || {
+    ///             blocking(|| std::thread::sleep(Duration::from_millis(1))); // has a thread to itself
+    ///             n
+    ///         })
+    ///     });
+    ///     blocked.into_iter().map(|b| b.join().unwrap()).sum()
+    /// });
+    /// assert_eq!(done, 6);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn max_threads(mut self, n: usize) -> Self {
         self.max_threads = Some(n);
         self
@@ -267,6 +408,20 @@ impl Builder {
     /// Address space for each goroutine's stack, rounded up to a power of two of at least 64 KiB; memory is used only where it
     /// is touched. 20 KiB of it are the guard and what keeps neighbours apart in the TLB. Default 256 KiB.
     /// `RUNNEXT_STACK_SIZE`.
+    ///
+    /// # Example
+    /// ```
+    /// use std::hint::black_box;
+    ///
+    /// // SAFETY: nothing here keeps a thread-local borrowed over a call that can park.
+    /// let rt = unsafe { runnext::Runtime::builder().stack_size(8 << 20).build() }?;
+    /// let sum: u32 = rt.run(|| {
+    ///     let table = [1u32; 200_000]; // 800 KB: more than the default stack has
+    ///     black_box(&table).iter().sum()
+    /// });
+    /// assert_eq!(sum, 200_000);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn stack_size(mut self, bytes: usize) -> Self {
         self.stack_size = Some(bytes);
         self
@@ -274,12 +429,47 @@ impl Builder {
 
     /// How long a goroutine runs before it gives way to others that wait. Default 10 ms. `RUNNEXT_TIME_SLICE`, in
     /// milliseconds.
+    ///
+    /// # Example
+    /// ```
+    /// use std::sync::atomic::{AtomicBool, Ordering};
+    /// use std::time::Duration;
+    ///
+    /// // SAFETY: nothing here keeps a thread-local borrowed over a call that can park.
+    /// let rt = unsafe { runnext::Runtime::builder().procs(1).time_slice(Duration::from_millis(1)).build() }?;
+    /// let seen = AtomicBool::new(false);
+    /// rt.run(|| {
+    ///     runnext::scope(|s| {
+    ///         s.go(|| seen.store(true, Ordering::Relaxed));
+    ///         while !seen.load(Ordering::Relaxed) {} // has the only processor, until its slice is over
+    ///     });
+    /// });
+    /// assert!(seen.into_inner());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn time_slice(mut self, d: Duration) -> Self {
         self.time_slice = Some(d);
         self
     }
 
     /// Whether goroutines that do not give way by themselves are preempted. Default true. `RUNNEXT_PREEMPTION`.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::{go, yield_now};
+    ///
+    /// // SAFETY: nothing here keeps a thread-local borrowed over a call that can park.
+    /// let rt = unsafe { runnext::Runtime::builder().procs(1).preemption(false).build() }?;
+    /// let answer = rt.run(|| {
+    ///     let other = go(|| 6 * 7);
+    ///     while !other.is_finished() {
+    ///         yield_now(); // without this the other one would never get the processor
+    ///     }
+    ///     other.join().unwrap()
+    /// });
+    /// assert_eq!(answer, 42);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn preemption(mut self, on: bool) -> Self {
         self.preemption = Some(on);
         self
@@ -288,6 +478,25 @@ impl Builder {
     /// How much of all processors the [governed](crate::TaskGroupBuilder::governed) groups may use together. Default
     /// [`CpuLimit::Unlimited`]. A fraction is above 0 and up to 1, or [`build`](Self::build) refuses it, and at least 0.05 is granted; a target is
     /// clamped to 0.1 ms to 1 s. `RUNNEXT_CPU_LIMIT`: a fraction.
+    ///
+    /// # Example
+    /// ```
+    /// use std::io::ErrorKind;
+    /// use runnext::{CpuLimit, Runtime, TaskGroup};
+    ///
+    /// // SAFETY: nothing here keeps a thread-local borrowed over a call that can park.
+    /// let rt = unsafe { Runtime::builder().cpu_limit(CpuLimit::Fraction(0.5)).build() }?;
+    /// let sum = rt.run(|| {
+    ///     let batch = TaskGroup::builder("batch").governed(true).build();
+    ///     batch.go(|| (1..=100u32).sum::<u32>()).join().unwrap() // with half of the machine at most
+    /// });
+    /// assert_eq!(sum, 5050);
+    ///
+    /// // SAFETY: as above.
+    /// let refused = unsafe { Runtime::builder().cpu_limit(CpuLimit::Fraction(1.5)).build() };
+    /// assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidInput);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn cpu_limit(mut self, l: CpuLimit) -> Self {
         self.cpu_limit = Some(l);
         self
@@ -305,6 +514,20 @@ impl Builder {
     /// # Errors
     /// `InvalidInput` for settings out of range, with the range; the system's error if a thread or mapping cannot be
     /// had.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::Runtime;
+    ///
+    /// // SAFETY: the goroutines below use no thread-local at all.
+    /// let rt = unsafe { Runtime::builder().procs(2).build() }?;
+    /// assert_eq!(rt.run(|| runnext::go(|| 6 * 7).join().unwrap()), 42);
+    ///
+    /// // SAFETY: as above; this one does not even start.
+    /// let refused = unsafe { Runtime::builder().procs(0).build() }.unwrap_err();
+    /// assert_eq!(refused.to_string(), "procs must be from 1 to 1024, not 0");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub unsafe fn build(self) -> io::Result<Runtime> {
         let debug = Debug::from_env();
         let (signal, sigquit) = (debug.preempt_signal, debug.sigquit);

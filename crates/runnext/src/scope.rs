@@ -16,6 +16,26 @@ use crate::sched::spawn::{self, Body, Options, Outcome};
 use crate::sched::wait::Waiter;
 
 /// A scope for goroutines that borrow; see [`scope`].
+///
+/// # Example
+/// ```
+/// use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+/// use runnext::{Scope, scope};
+///
+/// /// Starts goroutines in its caller's scope, and does not wait for them.
+/// fn count<'scope, 'env>(s: &'scope Scope<'scope, 'env>, words: &'env [&str], letters: &'env AtomicUsize) {
+///     for word in words {
+///         s.go(move || letters.fetch_add(word.len(), Relaxed));
+///     }
+/// }
+///
+/// #[runnext::main]
+/// fn main() {
+///     let (words, letters) = (["wait", "for", "us"], AtomicUsize::new(0));
+///     scope(|s| count(s, &words, &letters));
+///     assert_eq!(letters.into_inner(), 9);
+/// }
+/// ```
 pub struct Scope<'scope, 'env: 'scope> {
     state: State,
     // Invariant in both: a longer lifetime must not be made from a shorter one.
@@ -139,6 +159,25 @@ impl<'scope> Scope<'scope, '_> {
     ///
     /// # Panics
     /// As [`go`](crate::go).
+    ///
+    /// # Example
+    /// ```
+    /// use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+    ///
+    /// #[runnext::main]
+    /// fn main() {
+    ///     let visits = AtomicU32::new(0);
+    ///     runnext::scope(|s| {
+    ///         for _ in 0..3 {
+    ///             s.go(|| {
+    ///                 visits.fetch_add(1, Relaxed);
+    ///                 s.go(|| visits.fetch_add(100, Relaxed)); // the scope waits for this one too
+    ///             });
+    ///         }
+    ///     });
+    ///     assert_eq!(visits.into_inner(), 303);
+    /// }
+    /// ```
     #[track_caller]
     pub fn go<F, T>(&'scope self, f: F) -> ScopedJoinHandle<'scope, T>
     where
@@ -179,6 +218,22 @@ impl fmt::Debug for Scope<'_, '_> {
 }
 
 /// The right to wait for a goroutine of a scope and take its result.
+///
+/// # Example
+/// ```
+/// use runnext::{ScopedJoinHandle, scope};
+///
+/// #[runnext::main]
+/// fn main() {
+///     let numbers = [3, 1, 4, 1, 5, 9, 2, 6];
+///     let largest = scope(|s| {
+///         let halves: Vec<ScopedJoinHandle<'_, Option<&i32>>> =
+///             numbers.chunks(4).map(|half| s.go(|| half.iter().max())).collect();
+///         halves.into_iter().filter_map(|h| h.join().unwrap()).max()
+///     });
+///     assert_eq!(largest, Some(&9));
+/// }
+/// ```
 pub struct ScopedJoinHandle<'scope, T> {
     inner: JoinHandle<T>,
     state: &'scope State,
@@ -192,6 +247,19 @@ impl<T> ScopedJoinHandle<'_, T> {
     ///
     /// # Errors
     /// The panic's payload, which then no longer makes the scope panic.
+    ///
+    /// # Example
+    /// ```
+    /// #[runnext::main]
+    /// fn main() {
+    ///     let inputs = ["17", "seventeen"];
+    ///     let parsed = runnext::scope(|s| {
+    ///         let jobs = inputs.map(|input| s.go(|| input.parse::<u32>().expect("a number")));
+    ///         jobs.map(|job| job.join().ok())
+    ///     });
+    ///     assert_eq!(parsed, [Some(17), None]); // the panic was taken: the scope ends well
+    /// }
+    /// ```
     pub fn join(self) -> std::thread::Result<T> {
         let outcome = self.inner.join();
         if outcome.is_err() {
@@ -201,11 +269,43 @@ impl<T> ScopedJoinHandle<'_, T> {
     }
 
     /// Whether it has ended, so that [`join`](Self::join) would not wait.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::{chan, scope, yield_now};
+    ///
+    /// #[runnext::main]
+    /// fn main() {
+    ///     let (ask, asked) = chan::bounded::<&str>(0);
+    ///     scope(|s| {
+    ///         let job = s.go(|| asked.recv().unwrap().len());
+    ///         assert!(!job.is_finished()); // nobody has asked
+    ///         ask.send("how long?").unwrap();
+    ///         while !job.is_finished() {
+    ///             yield_now();
+    ///         }
+    ///         assert_eq!(job.join().unwrap(), 9);
+    ///     });
+    /// }
+    /// ```
     pub fn is_finished(&self) -> bool {
         self.inner.is_finished()
     }
 
     /// The goroutine this handle is for.
+    ///
+    /// # Example
+    /// ```
+    /// #[runnext::main]
+    /// fn main() {
+    ///     let parent = runnext::current().unwrap();
+    ///     runnext::scope(|s| {
+    ///         let child = s.go(|| ());
+    ///         assert_ne!(child.goroutine().id(), parent.id());
+    ///         assert_eq!(child.goroutine().spawned_at().file(), file!());
+    ///     });
+    /// }
+    /// ```
     pub fn goroutine(&self) -> &Goroutine {
         self.inner.goroutine()
     }
