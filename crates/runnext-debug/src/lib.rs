@@ -8,12 +8,21 @@
 //! | `/debug/goroutines`         | all goroutines, as Go shows them; `?format=json`; `?limit=n` (100,000 unless said)       |
 //! | `/debug/trace?seconds=n`    | what happens in the next `n` seconds (up to 60), for Perfetto and `chrome://tracing`     |
 //!
-//! ```no_run
+//! ```
+//! use std::io::{Read, Write};
+//!
 //! #[runnext::main]
 //! fn main() -> std::io::Result<()> {
-//!     let debug = runnext_debug::serve("127.0.0.1:6060")?;
+//!     let debug = runnext_debug::serve("127.0.0.1:0")?; // or a port you can remember, as 6060
 //!     println!("http://{}/metrics", debug.local_addr());
-//!     // … the program …
+//!
+//!     // What a browser would do:
+//!     let mut client = runnext::net::TcpStream::connect(debug.local_addr())?;
+//!     client.write_all(b"GET / HTTP/1.0\r\n\r\n")?;
+//!     let mut page = String::new();
+//!     client.read_to_string(&mut page)?;
+//!     assert!(page.contains("/debug/trace"));
+//!
 //!     debug.stop();
 //!     Ok(())
 //! }
@@ -71,6 +80,20 @@ const HEAD_BYTES: usize = 16 << 10;
 const HEAD_TIME: Duration = Duration::from_secs(10);
 
 /// How a [`Server`] is run.
+///
+/// # Example
+/// ```
+/// use runnext_debug::Options;
+///
+/// #[runnext::main]
+/// fn main() -> std::io::Result<()> {
+///     let options = Options::default(); // this machine's own addresses only
+///     let (one, two) = (options.serve("127.0.0.1:0")?, options.serve("localhost:0")?);
+///     assert!(two.local_addr().ip().is_loopback());
+///     assert_ne!(one.local_addr(), two.local_addr());
+///     Ok(())
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 #[must_use]
 pub struct Options {
@@ -79,6 +102,23 @@ pub struct Options {
 
 impl Options {
     /// Allows addresses that other machines can reach. Default: no.
+    ///
+    /// # Example
+    /// ```
+    /// use std::io::ErrorKind;
+    /// use runnext_debug::Options;
+    ///
+    /// #[runnext::main]
+    /// fn main() -> std::io::Result<()> {
+    ///     let refused = Options::default().serve("0.0.0.0:0").unwrap_err();
+    ///     assert_eq!(refused.kind(), ErrorKind::PermissionDenied);
+    ///     // In a container, whose ports are open only where somebody opened them.
+    ///     let debug = Options::default().allow_remote(true).serve("0.0.0.0:0")?;
+    ///     assert!(debug.local_addr().ip().is_unspecified());
+    ///     debug.stop();
+    ///     Ok(())
+    /// }
+    /// ```
     pub fn allow_remote(mut self, yes: bool) -> Self {
         self.remote = yes;
         self
@@ -91,6 +131,20 @@ impl Options {
     ///
     /// # Panics
     /// As [`serve`](fn@serve).
+    ///
+    /// # Example
+    /// ```
+    /// use runnext_debug::Options;
+    ///
+    /// #[runnext::main]
+    /// fn main() -> std::io::Result<()> {
+    ///     let debug = Options::default().serve(("127.0.0.1", 0))?;
+    ///     // The port is its own.
+    ///     assert!(Options::default().serve(debug.local_addr()).is_err());
+    ///     debug.stop();
+    ///     Ok(())
+    /// }
+    /// ```
     #[track_caller]
     pub fn serve(self, addr: impl ToSocketAddrs) -> io::Result<Server> {
         assert!(
@@ -156,6 +210,24 @@ pub fn serve(addr: impl ToSocketAddrs) -> io::Result<Server> {
 }
 
 /// A debug endpoint that is being served. Dropping it leaves it running.
+///
+/// # Example
+/// ```
+/// use std::io::{Read, Write};
+/// use runnext::net::TcpStream;
+///
+/// #[runnext::main]
+/// fn main() -> std::io::Result<()> {
+///     let debug: runnext_debug::Server = runnext_debug::serve("127.0.0.1:0")?;
+///     let mut client = TcpStream::connect(debug.local_addr())?;
+///     client.write_all(b"GET /debug/goroutines HTTP/1.0\r\n\r\n")?;
+///     let mut dump = String::new();
+///     client.read_to_string(&mut dump)?;
+///     assert!(dump.starts_with("HTTP/1.0 200") && dump.contains("spawned at"));
+///     debug.stop();
+///     Ok(())
+/// }
+/// ```
 #[derive(Debug)]
 pub struct Server {
     addr: SocketAddr,
@@ -165,6 +237,18 @@ pub struct Server {
 
 impl Server {
     /// Where it is served.
+    ///
+    /// # Example
+    /// ```
+    /// #[runnext::main]
+    /// fn main() -> std::io::Result<()> {
+    ///     let debug = runnext_debug::serve("127.0.0.1:0")?;
+    ///     assert_ne!(debug.local_addr().port(), 0); // one that was free
+    ///     println!("http://{}/", debug.local_addr());
+    ///     debug.stop();
+    ///     Ok(())
+    /// }
+    /// ```
     pub fn local_addr(&self) -> SocketAddr {
         self.addr
     }
@@ -173,6 +257,24 @@ impl Server {
     ///
     /// # Blocks
     /// The goroutine, briefly.
+    ///
+    /// # Example
+    /// ```
+    /// use std::io::{Read, Write};
+    ///
+    /// #[runnext::main]
+    /// fn main() -> std::io::Result<()> {
+    ///     let debug = runnext_debug::serve("127.0.0.1:0")?;
+    ///     let mut client = runnext::net::TcpStream::connect(debug.local_addr())?;
+    ///     client.write_all(b"GET /debug/vars HTTP/1.0\r\n\r\n")?;
+    ///     client.read_exact(&mut [0])?; // its turn has come
+    ///     debug.stop();
+    ///     let mut rest = String::new();
+    ///     client.read_to_string(&mut rest)?;
+    ///     assert!(rest.trim_end().ends_with('}')); // the whole of it
+    ///     Ok(())
+    /// }
+    /// ```
     pub fn stop(self) {
         self.ends.store(true, SeqCst);
         // A connection of our own ends the wait for one.

@@ -39,12 +39,12 @@ use proc_macro::{Delimiter, Group, Span, TokenStream, TokenTree};
 
 /// Runs `main` as the main goroutine of a new runtime.
 ///
-/// ```text
+/// ```
 /// #[runnext::main]
 /// fn main() {
 ///     let (tx, rx) = runnext::chan::bounded(0);
 ///     runnext::go(move || tx.send("hello from a goroutine"));
-///     println!("{}", rx.recv().unwrap());
+///     assert_eq!(rx.recv(), Ok("hello from a goroutine"));
 /// }
 /// ```
 ///
@@ -65,11 +65,15 @@ use proc_macro::{Delimiter, Group, Span, TokenStream, TokenTree};
 /// | `preemption = bool`     | whether one that does not give way is made to                   |
 /// | `cpu_limit = limit`     | a `runnext::CpuLimit` for governed groups                       |
 ///
-/// ```text
-/// #[runnext::main(procs = 2, time_slice_ms = 5)]
+/// ```
+/// const KIB: usize = 1024;
+///
+/// #[runnext::main(procs = 2, time_slice_ms = 5, stack_size = 64 * KIB)]
 /// fn main() -> Result<(), Box<dyn std::error::Error>> {
-///     let config = runnext::fs::read_to_string("server.toml")?;
-///     serve(&config)
+///     assert_eq!(runnext::procs(), 2);
+///     let port: u16 = runnext::go(|| "8080".parse()).join().unwrap()?;
+///     assert_eq!(port, 8080);
+///     Ok(())
 /// }
 /// ```
 ///
@@ -102,12 +106,33 @@ pub fn main(args: TokenStream, item: TokenStream) -> TokenStream {
 
 /// Runs a test as the main goroutine of a fresh runtime.
 ///
-/// ```text
+/// ```
+/// /// The sum, by two goroutines.
+/// fn sum(numbers: &[u64]) -> u64 {
+///     let (left, right) = numbers.split_at(numbers.len() / 2);
+///     runnext::scope(|s| {
+///         let left = s.go(|| left.iter().sum::<u64>());
+///         right.iter().sum::<u64>() + left.join().unwrap()
+///     })
+/// }
+///
+/// // `cargo test` runs this one.
+/// #[runnext::test]
+/// fn both_halves_count() {
+///     assert_eq!(sum(&[1, 2, 3, 4]), 10);
+/// }
+///
+/// // With settings of its own.
 /// #[runnext::test(procs = 1)]
-/// fn a_yield_lets_the_other_run() {
-///     let other = runnext::go(|| 7);
-///     runnext::yield_now();
-///     assert!(other.is_finished());
+/// fn one_processor_is_enough() {
+///     assert_eq!(runnext::procs(), 1);
+///     assert_eq!(sum(&[5]), 5);
+/// }
+///
+/// // Tests are left out of the program itself.
+/// #[runnext::main]
+/// fn main() {
+///     assert_eq!(sum(&[6, 7]), 13);
 /// }
 /// ```
 ///

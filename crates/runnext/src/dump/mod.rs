@@ -73,6 +73,25 @@ pub(crate) use signal::{enlist, on_fatal, retire, serve, set_sigquit};
 const THREADS_ASKED: usize = 256;
 
 /// One goroutine, as it was seen.
+///
+/// # Example
+/// ```
+/// use runnext::{chan, dump, goroutine, yield_now};
+///
+/// #[runnext::main]
+/// fn main() -> std::io::Result<()> {
+///     let (end, wait) = chan::bounded::<()>(0);
+///     let worker = goroutine::Builder::new().name("worker").spawn(move || wait.recv())?;
+///     let mut state = "";
+///     while state != "chan receive" {
+///         yield_now(); // it has not got that far
+///         dump::for_each(|entry| if entry.name.as_deref() == Some("worker") { state = entry.state });
+///     }
+///     drop(end);
+///     worker.join().unwrap().unwrap_err();
+///     Ok(())
+/// }
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Entry {
@@ -97,6 +116,29 @@ pub struct Entry {
 }
 
 /// One function in a call stack.
+///
+/// # Example
+/// ```
+/// # #[cfg(feature = "backtrace")]
+/// use runnext::{chan, dump, go, yield_now};
+///
+/// # #[cfg(feature = "backtrace")]
+/// #[runnext::main]
+/// fn main() {
+///     let (end, wait) = chan::bounded::<()>(0);
+///     let waiter = go(move || wait.recv());
+///     let mut innermost = None;
+///     while innermost.is_none() {
+///         yield_now();
+///         dump::for_each(|entry| if entry.state == "chan receive" { innermost = entry.stack.first().cloned() });
+///     }
+///     assert!(innermost.unwrap().function.contains("recv"));
+///     drop(end);
+///     waiter.join().unwrap().unwrap_err();
+/// }
+/// # #[cfg(not(feature = "backtrace"))]
+/// # fn main() {}
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Frame {
@@ -170,6 +212,16 @@ impl fmt::Display for Entry {
 ///
 /// # Panics
 /// Outside a runtime. [`Runtime::dump`](crate::Runtime::dump) works anywhere.
+///
+/// # Example
+/// ```
+/// #[runnext::main]
+/// fn main() {
+///     let all = runnext::dump::text();
+///     let own = format!("goroutine {} [", runnext::current().unwrap().id());
+///     assert!(all.lines().any(|line| line.starts_with(&own)));
+/// }
+/// ```
 pub fn text() -> String {
     let mut text = Vec::new();
     // Writing to memory does not fail.
@@ -192,6 +244,17 @@ pub(crate) fn into_string(text: Vec<u8>) -> String {
 ///
 /// # Panics
 /// As [`text`].
+///
+/// # Example
+/// ```
+/// #[runnext::main]
+/// fn main() -> std::io::Result<()> {
+///     let mut report = b"what everybody was doing:\n".to_vec();
+///     runnext::dump::write_to(&mut report)?; // or a file, or a socket
+///     assert!(String::from_utf8_lossy(&report).contains("\n\tspawned at "));
+///     Ok(())
+/// }
+/// ```
 pub fn write_to(out: &mut impl Write) -> io::Result<()> {
     let shared = current("write_to");
     blocking(|| write_all(shared, out))
@@ -204,6 +267,18 @@ pub fn write_to(out: &mut impl Write) -> io::Result<()> {
 ///
 /// # Panics
 /// As [`text`].
+///
+/// # Example
+/// ```
+/// #[runnext::main]
+/// fn main() {
+///     let group = runnext::TaskGroup::new("reports");
+///     let mut found = Vec::new();
+///     // In a group itself, so that there is one to be found.
+///     group.enter(|| runnext::dump::for_each(|entry| if entry.group.as_deref() == Some("reports") { found.push(entry.id) }));
+///     assert_eq!(found, [runnext::current().unwrap().id()]);
+/// }
+/// ```
 pub fn for_each(f: impl FnMut(Entry)) {
     let shared = current("for_each");
     blocking(|| gather(shared, f));

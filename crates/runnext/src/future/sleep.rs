@@ -37,6 +37,25 @@ pub fn sleep(d: Duration) -> Sleep {
 }
 
 /// Waits until `t`; the form of [`time::sleep_until`](crate::time::sleep_until) that is awaited.
+///
+/// # Example
+/// ```
+/// use std::time::Duration;
+/// use runnext::{block_on, future, time::Instant};
+///
+/// #[runnext::main]
+/// fn main() {
+///     let start = Instant::now();
+///     let mut next = start;
+///     block_on(async {
+///         for _ in 0..3 {
+///             next += Duration::from_millis(1); // from the last one's time, not from now: nothing adds up
+///             future::sleep_until(next).await;
+///         }
+///     });
+///     assert!(start.elapsed() >= Duration::from_millis(3));
+/// }
+/// ```
 pub fn sleep_until(t: Instant) -> Sleep {
     Sleep {
         deadline: t,
@@ -68,16 +87,47 @@ pub struct Sleep {
 
 impl Sleep {
     /// When it is done.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::{future, time::Instant};
+    ///
+    /// let noon = Instant::now() + std::time::Duration::from_secs(3600);
+    /// assert_eq!(future::sleep_until(noon).deadline(), noon);
+    /// ```
     pub fn deadline(&self) -> Instant {
         self.deadline
     }
 
     /// Whether it is done.
+    ///
+    /// # Example
+    /// ```
+    /// use std::time::Duration;
+    /// use runnext::{block_on, future};
+    ///
+    /// assert!(!future::sleep(Duration::from_secs(3600)).is_elapsed());
+    /// let mut nap = future::sleep(Duration::from_millis(1));
+    /// block_on(&mut nap);
+    /// assert!(nap.is_elapsed());
+    /// ```
     pub fn is_elapsed(&self) -> bool {
         Instant::now() >= self.deadline
     }
 
     /// Sets another deadline, whether or not the old one has passed. It must be polled again to know whom to wake.
+    ///
+    /// # Example
+    /// ```
+    /// use std::time::Duration;
+    /// use runnext::{block_on, future, time::Instant};
+    ///
+    /// let mut alarm = future::sleep(Duration::from_secs(3600));
+    /// let soon = Instant::now() + Duration::from_millis(1);
+    /// alarm.reset(soon);
+    /// block_on(alarm); // not for an hour
+    /// assert!(Instant::now() >= soon);
+    /// ```
     pub fn reset(&mut self, deadline: Instant) {
         self.alarm = None;
         self.deadline = deadline;

@@ -57,12 +57,41 @@ impl TaskGroupBuilder {
     }
 
     /// Its share: a group of twice the weight gets twice the CPU time, where both want more than they get. Default 100.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::TaskGroup;
+    ///
+    /// #[runnext::main]
+    /// fn main() {
+    ///     let free = TaskGroup::new("free plan");
+    ///     let paid = TaskGroup::builder("paid plan").weight(300).build(); // three times as much, when both have much to do
+    ///     assert!(format!("{free:?} {paid:?}").contains("weight: 300"));
+    ///     let jobs = [free.go(|| (1..=100).sum::<u32>()), paid.go(|| (1..=10).product())];
+    ///     assert_eq!(jobs.map(|job| job.join().unwrap()), [5050, 3_628_800]);
+    /// }
+    /// ```
     pub fn weight(mut self, w: u32) -> Self {
         self.config.weight = w;
         self
     }
 
     /// How it stands to the others. Default [`Priority::Normal`].
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::{Priority, TaskGroup};
+    ///
+    /// #[runnext::main]
+    /// fn main() {
+    ///     let requests = TaskGroup::builder("requests").priority(Priority::High).build();
+    ///     let index = TaskGroup::builder("index").priority(Priority::Low).build();
+    ///     // It runs in what the requests leave over.
+    ///     let words = index.go(|| "to be or not to be".split(' ').count());
+    ///     let found = requests.go(|| "not to be".find("be"));
+    ///     assert_eq!((found.join().unwrap(), words.join().unwrap()), (Some(7), 6));
+    /// }
+    /// ```
     pub fn priority(mut self, p: Priority) -> Self {
         self.config.priority = p;
         self
@@ -73,12 +102,39 @@ impl TaskGroupBuilder {
     ///
     /// # Panics
     /// If it is not a positive, finite number.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::{TaskGroup, checkpoint};
+    ///
+    /// #[runnext::main]
+    /// fn main() {
+    ///     let thumbnails = TaskGroup::builder("thumbnails").quota(0.02).build();
+    ///     // Left alone it would take a whole core. It goes on until it has been made to pause.
+    ///     thumbnails.enter(|| while thumbnails.stats().throttled_time.is_zero() { checkpoint() });
+    ///     assert!(thumbnails.stats().throttled_count > 0);
+    /// }
+    /// ```
     pub fn quota(mut self, cores: f64) -> Self {
         self.quota = Some(quota(cores, 0));
         self
     }
 
     /// CPU time it may save up while it does not use its quota, and then use at once. Default: a millisecond for each processor.
+    ///
+    /// # Example
+    /// ```
+    /// use std::time::Duration;
+    /// use runnext::{TaskGroup, checkpoint};
+    ///
+    /// #[runnext::main]
+    /// fn main() {
+    ///     // Little in the long run, but a request that comes after a pause is answered without one.
+    ///     let rare = TaskGroup::builder("rare").quota(0.02).burst(Duration::from_secs(1)).build();
+    ///     rare.enter(|| while rare.stats().cpu_time < Duration::from_millis(5) { checkpoint() });
+    ///     assert_eq!(rare.stats().throttled_count, 0);
+    /// }
+    /// ```
     pub fn burst(mut self, d: Duration) -> Self {
         self.burst = d;
         self
@@ -86,6 +142,26 @@ impl TaskGroupBuilder {
 
     /// How long it keeps a processor at a time while others wait. Shorter means that it gets one sooner after it woke up; its
     /// share is the same. Default 2 ms.
+    ///
+    /// # Example
+    /// ```
+    /// use std::sync::Arc;
+    /// use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+    /// use std::time::Duration;
+    /// use runnext::{TaskGroup, go, yield_now};
+    ///
+    /// #[runnext::main(procs = 1)]
+    /// fn main() {
+    ///     let done = Arc::new(AtomicBool::new(false));
+    ///     let seen = Arc::clone(&done);
+    ///     let computing = go(move || while !seen.load(Relaxed) {}); // never gives way by itself
+    ///     let pings = TaskGroup::builder("pings").slice(Duration::from_micros(200)).build();
+    ///     pings.go(|| (0..5).for_each(|_| yield_now())).join().unwrap();
+    ///     assert!(!computing.is_finished());
+    ///     done.store(true, Relaxed);
+    ///     computing.join().unwrap();
+    /// }
+    /// ```
     pub fn slice(mut self, d: Duration) -> Self {
         self.config.slice = nanos(d);
         self
@@ -93,12 +169,41 @@ impl TaskGroupBuilder {
 
     /// Puts it under the runtime's [`cpu_limit`](crate::Builder::cpu_limit): all governed groups together use no more than that. Default
     /// false.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::{CpuLimit, TaskGroup};
+    ///
+    /// #[runnext::main(cpu_limit = CpuLimit::Fraction(0.5))]
+    /// fn main() {
+    ///     // Together they leave half of the machine to everything else.
+    ///     let jobs = ["backup", "reindex"].map(|name| TaskGroup::builder(name).governed(true).build());
+    ///     let lengths = jobs.each_ref().map(|job| job.go(|| TaskGroup::current().unwrap().name().len()));
+    ///     assert_eq!(lengths.map(|length| length.join().unwrap()), [6, 7]);
+    /// }
+    /// ```
     pub fn governed(mut self, on: bool) -> Self {
         self.config.governed = on;
         self
     }
 
     /// A group whose quota binds this one too: both are charged with what this one uses. Weights compete as if there were no parent.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::TaskGroup;
+    ///
+    /// #[runnext::main]
+    /// fn main() {
+    ///     let tenant = TaskGroup::builder("tenant").quota(1.0).build();
+    ///     let mail = TaskGroup::builder("mail").parent(&tenant).weight(300).build();
+    ///     let search = TaskGroup::builder("search").parent(&tenant).build();
+    ///     // Three to one, and never more than one core together.
+    ///     let done = [mail.go(|| "sent"), search.go(|| "found")].map(|job| job.join().unwrap());
+    ///     assert_eq!(done, ["sent", "found"]);
+    ///     assert_eq!(mail.parent(), search.parent());
+    /// }
+    /// ```
     pub fn parent(mut self, parent: &TaskGroup) -> Self {
         self.parent = Some(parent.clone());
         self
@@ -108,6 +213,14 @@ impl TaskGroupBuilder {
     ///
     /// # Panics
     /// If the parent has a parent itself.
+    ///
+    /// # Example
+    /// ```
+    /// let settings = runnext::TaskGroup::builder("worker").weight(50);
+    /// let (one, two) = (settings.clone().build(), settings.build());
+    /// assert_eq!(one.name(), two.name());
+    /// assert_ne!(one, two); // the same settings, but each has a share of its own
+    /// ```
     pub fn build(self) -> TaskGroup {
         if self.parent.as_ref().is_some_and(|p| p.parent().is_some()) {
             panic!("the task group '{}': {}", self.name, Refused::TooDeep);

@@ -64,16 +64,40 @@ impl TaskGroup {
     }
 
     /// A builder for a group that differs from the default.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::{Priority, TaskGroup};
+    ///
+    /// let mail = TaskGroup::builder("mail").weight(50).priority(Priority::Low).build();
+    /// assert_eq!(format!("{mail:?}"), r#"TaskGroup { name: "mail", weight: 50, priority: Low, .. }"#);
+    /// ```
     pub fn builder(name: &str) -> TaskGroupBuilder {
         TaskGroupBuilder::new(name)
     }
 
     /// Its name.
+    ///
+    /// # Example
+    /// ```
+    /// let shards = ["a to m", "n to z"].map(runnext::TaskGroup::new);
+    /// assert_eq!(shards.each_ref().map(|shard| shard.name()), ["a to m", "n to z"]);
+    /// ```
     pub fn name(&self) -> &str {
         self.record.name()
     }
 
     /// The group whose quota binds this one too, if there is one.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::TaskGroup;
+    ///
+    /// let tenant = TaskGroup::builder("tenant").quota(2.0).build();
+    /// let mail = TaskGroup::builder("mail").parent(&tenant).build();
+    /// assert_eq!(tenant.parent(), None);
+    /// assert_eq!(mail.parent(), Some(tenant));
+    /// ```
     pub fn parent(&self) -> Option<TaskGroup> {
         let record = self.record.parent().cloned()?;
         Some(TaskGroup { record })
@@ -143,6 +167,19 @@ impl TaskGroup {
     ///
     /// # Panics
     /// Outside a runtime.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::TaskGroup;
+    ///
+    /// #[runnext::main]
+    /// fn main() {
+    ///     let (web, _idle) = (TaskGroup::new("web"), TaskGroup::new("idle"));
+    ///     web.go(|| ()).join().unwrap();
+    ///     let names: Vec<_> = TaskGroup::all().iter().map(|group| group.name().to_owned()).collect();
+    ///     assert_eq!(names, ["web"]); // the other one has not been used
+    /// }
+    /// ```
     pub fn all() -> Vec<TaskGroup> {
         let records = current_shared("TaskGroup::all").groups.records();
         let group = |(_, record)| TaskGroup { record };
@@ -150,16 +187,55 @@ impl TaskGroup {
     }
 
     /// The group of the calling goroutine; none if it is in no group, and on a plain thread.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::{TaskGroup, go};
+    ///
+    /// #[runnext::main]
+    /// fn main() {
+    ///     assert_eq!(TaskGroup::current(), None);
+    ///     let search = TaskGroup::new("search");
+    ///     // Whoever is started from inside belongs to it, too.
+    ///     let inherited = search.go(|| go(TaskGroup::current).join().unwrap());
+    ///     assert_eq!(inherited.join().unwrap(), Some(search));
+    /// }
+    /// ```
     pub fn current() -> Option<TaskGroup> {
         of(m::current()?.g()?)
     }
 
     /// What the group used, and how it fares.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::{TaskGroup, chan};
+    ///
+    /// #[runnext::main]
+    /// fn main() {
+    ///     let group = TaskGroup::new("visitors");
+    ///     let (open, closed) = chan::bounded::<()>(0);
+    ///     let visitors = [closed.clone(), closed].map(|closed| group.go(move || closed.recv()));
+    ///     assert_eq!(group.stats().goroutines, 2);
+    ///     drop(open);
+    ///     for visitor in visitors {
+    ///         visitor.join().unwrap().unwrap_err();
+    ///     }
+    ///     assert_eq!(group.stats().goroutines, 0);
+    /// }
+    /// ```
     pub fn stats(&self) -> GroupStats {
         GroupStats::read(&self.record)
     }
 
     /// Changes its share, from the next decision on. Clamped to 1 to 10,000.
+    ///
+    /// # Example
+    /// ```
+    /// let tenant = runnext::TaskGroup::builder("tenant 7").weight(100).build();
+    /// tenant.set_weight(300); // somebody pays for more
+    /// assert!(format!("{tenant:?}").contains("weight: 300"));
+    /// ```
     pub fn set_weight(&self, w: u32) {
         self.record.set_weight(w);
     }
@@ -168,6 +244,20 @@ impl TaskGroup {
     ///
     /// # Panics
     /// If the quota is not a positive, finite number.
+    ///
+    /// # Example
+    /// ```
+    /// use std::time::Duration;
+    /// use runnext::{TaskGroup, checkpoint};
+    ///
+    /// #[runnext::main]
+    /// fn main() {
+    ///     let crawler = TaskGroup::builder("crawler").quota(0.02).build();
+    ///     crawler.set_quota(None); // it is night: nobody minds
+    ///     crawler.enter(|| while crawler.stats().cpu_time < Duration::from_millis(5) { checkpoint() });
+    ///     assert_eq!(crawler.stats().throttled_count, 0);
+    /// }
+    /// ```
     pub fn set_quota(&self, q: Option<f64>) {
         let checked = q.map(|cores| builder::quota(cores, 0));
         self.record
@@ -175,6 +265,15 @@ impl TaskGroup {
     }
 
     /// Changes how it stands to the others.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::{Priority, TaskGroup};
+    ///
+    /// let report = TaskGroup::builder("report").priority(Priority::Low).build();
+    /// report.set_priority(Priority::High); // now somebody waits for it
+    /// assert!(format!("{report:?}").contains("priority: High"));
+    /// ```
     pub fn set_priority(&self, p: Priority) {
         self.record.set_priority(p);
     }

@@ -16,28 +16,95 @@ use stream::Stream;
 /// Both directions are independent: a body may be sent while another is received.
 ///
 /// # Example
-/// ```no_run
-/// use runnext::hyper::Io;
-/// use runnext::net::TcpStream;
+/// ```
+/// use hyper::{Error, Request, Response, body::Incoming, client, server, service::service_fn};
+/// use runnext::{block_on, hyper::Io, net::UnixStream, spawn};
 ///
-/// let io = Io::new(TcpStream::connect("127.0.0.1:80")?);
-/// let stream: TcpStream = io.into_inner();
-/// # Ok::<(), std::io::Error>(())
+/// async fn tea(request: Request<Incoming>) -> Result<Response<String>, Error> {
+///     Ok(Response::new(format!("no {}, only tea", request.uri().path())))
+/// }
+///
+/// #[runnext::main]
+/// fn main() -> Result<(), Box<dyn std::error::Error>> {
+///     let (near, far) = UnixStream::pair()?;
+///     spawn(server::conn::http1::Builder::new().serve_connection(Io::new(far), service_fn(tea)));
+///     let response = block_on(async {
+///         let (mut client, connection) = client::conn::http1::handshake(Io::new(near)).await?;
+///         spawn(connection);
+///         client.send_request(Request::get("/coffee").body(String::new()).unwrap()).await
+///     })?;
+///     assert_eq!(response.headers()["content-length"], "20");
+///     Ok(())
+/// }
 /// ```
 pub struct Io<S>(S);
 
 impl<S> Io<S> {
     /// Wraps a socket.
+    ///
+    /// # Example
+    /// ```
+    /// use std::future::poll_fn;
+    /// use std::io::Read;
+    /// use std::pin::Pin;
+    /// use hyper::rt::Write;
+    /// use runnext::{block_on, hyper::Io, net::UnixStream};
+    ///
+    /// #[runnext::main]
+    /// fn main() -> std::io::Result<()> {
+    ///     let (near, mut far) = UnixStream::pair()?;
+    ///     let mut io = Io::new(near);
+    ///     // As hyper uses it.
+    ///     let sent = block_on(poll_fn(|cx| Pin::new(&mut io).poll_write(cx, b"ping")))?;
+    ///     let mut received = [0; 4];
+    ///     far.read_exact(&mut received[..sent])?;
+    ///     assert_eq!(&received, b"ping");
+    ///     Ok(())
+    /// }
+    /// ```
     pub fn new(stream: S) -> Io<S> {
         Io(stream)
     }
 
     /// The socket.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::hyper::Io;
+    /// use runnext::net::{TcpListener, TcpStream};
+    ///
+    /// fn main() -> std::io::Result<()> {
+    ///     let listener = TcpListener::bind("127.0.0.1:0")?;
+    ///     let io = Io::new(TcpStream::connect(listener.local_addr()?)?);
+    ///     io.inner().set_nodelay(true)?; // settings are the socket's
+    ///     assert!(io.inner().nodelay()?);
+    ///     Ok(())
+    /// }
+    /// ```
     pub fn inner(&self) -> &S {
         &self.0
     }
 
     /// The socket, back.
+    ///
+    /// # Example
+    /// ```
+    /// use std::io::{Read, Write};
+    /// use runnext::{hyper::Io, net::UnixStream};
+    ///
+    /// fn main() -> std::io::Result<()> {
+    ///     let (near, mut far) = UnixStream::pair()?;
+    ///     let io = Io::new(near);
+    ///     // HTTP is over, another protocol begins.
+    ///     let mut socket = io.into_inner();
+    ///     socket.write_all(b"plain bytes")?;
+    ///     drop(socket);
+    ///     let mut rest = String::new();
+    ///     far.read_to_string(&mut rest)?;
+    ///     assert_eq!(rest, "plain bytes");
+    ///     Ok(())
+    /// }
+    /// ```
     pub fn into_inner(self) -> S {
         self.0
     }

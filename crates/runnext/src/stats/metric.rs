@@ -5,6 +5,25 @@ use std::time::Duration;
 use super::{Histogram, SchedStats};
 
 /// A number that was asked for by name.
+///
+/// # Example
+/// ```
+/// use runnext::stats::{self, Metric};
+///
+/// #[runnext::main]
+/// fn main() {
+///     let mut kinds = [0; 3];
+///     for (name, metric) in stats::read().metrics() {
+///         match metric {
+///             Metric::U64(_) => kinds[0] += 1,
+///             Metric::F64(_) => kinds[1] += 1,
+///             Metric::Histogram(_) => kinds[2] += 1,
+///             other => println!("{name}: {other:?}, which is new"),
+///         }
+///     }
+///     assert!(kinds.iter().all(|&n| n > 0));
+/// }
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Metric {
@@ -18,6 +37,16 @@ pub enum Metric {
 
 impl Metric {
     /// The count, if it is one.
+    ///
+    /// # Example
+    /// ```
+    /// #[runnext::main(procs = 2)]
+    /// fn main() {
+    ///     let procs = runnext::stats::read().get_metric("/sched/gomaxprocs:threads");
+    ///     assert_eq!(procs.unwrap().as_u64(), Some(2));
+    ///     assert_eq!(runnext::stats::Metric::F64(2.0).as_u64(), None);
+    /// }
+    /// ```
     pub fn as_u64(&self) -> Option<u64> {
         match self {
             Metric::U64(n) => Some(*n),
@@ -26,6 +55,16 @@ impl Metric {
     }
 
     /// The number; a count too.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::stats::{Histogram, Metric};
+    ///
+    /// // What a monitoring system wants: one number, whatever it counts.
+    /// assert_eq!(Metric::U64(3).as_f64(), Some(3.0));
+    /// assert_eq!(Metric::F64(0.25).as_f64(), Some(0.25));
+    /// assert_eq!(Metric::Histogram(Histogram::default()).as_f64(), None);
+    /// ```
     pub fn as_f64(&self) -> Option<f64> {
         match self {
             Metric::U64(n) => Some(*n as f64),
@@ -35,6 +74,17 @@ impl Metric {
     }
 
     /// The histogram, if it is one.
+    ///
+    /// # Example
+    /// ```
+    /// #[runnext::main]
+    /// fn main() {
+    ///     let stats = runnext::stats::read();
+    ///     let runs = stats.get_metric("/sched/runs:seconds").unwrap();
+    ///     assert_eq!(runs.as_histogram(), Some(&stats.run_time));
+    ///     assert_eq!(runs.as_u64(), None);
+    /// }
+    /// ```
     pub fn as_histogram(&self) -> Option<&Histogram> {
         match self {
             Metric::Histogram(h) => Some(h),
@@ -181,11 +231,33 @@ impl SchedStats {
     }
 
     /// Every name that [`get_metric`](Self::get_metric) knows, with its number.
+    ///
+    /// # Example
+    /// ```
+    /// #[runnext::main]
+    /// fn main() {
+    ///     let stats = runnext::stats::read();
+    ///     for (name, metric) in stats.metrics().filter(|(name, _)| name.starts_with("/sched/threads/")) {
+    ///         println!("{name} {}", metric.as_u64().unwrap());
+    ///     }
+    ///     assert!(stats.metrics().all(|(name, metric)| stats.get_metric(name) == Some(metric)));
+    /// }
+    /// ```
     pub fn metrics(&self) -> impl Iterator<Item = (&'static str, Metric)> + '_ {
         NAMES.iter().map(|(name, get)| (*name, get(self)))
     }
 
     /// The delays in the circular buffer, oldest first.
+    ///
+    /// # Example
+    /// ```
+    /// #[runnext::main]
+    /// fn main() {
+    ///     let stats = runnext::stats::read();
+    ///     println!("the worst of late: {:?}", stats.recent_delays().max());
+    ///     assert_eq!(stats.recent_delays().count() as u64, stats.num_samples.min(256));
+    /// }
+    /// ```
     pub fn recent_delays(&self) -> impl Iterator<Item = Duration> + '_ {
         let len = self.goroutine_sched_ns.len() as u64;
         let first = self.num_samples.saturating_sub(len);

@@ -50,6 +50,22 @@ use crate::sched::Shared;
 use crate::sched::call::Call;
 
 /// The scheduler's numbers, as of one [`read`]. The fields down to `sample_hz` are those of the proposal.
+///
+/// # Example
+/// ```
+/// use runnext::{go, stats};
+///
+/// #[runnext::main]
+/// fn main() {
+///     let before = stats::read();
+///     for _ in 0..10 {
+///         go(|| ()).join().unwrap();
+///     }
+///     let after = stats::read();
+///     assert_eq!(after.total_goroutine - before.total_goroutine, 10);
+///     assert!(after.total_goroutine_exec - before.total_goroutine_exec >= 10);
+/// }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SchedStats {

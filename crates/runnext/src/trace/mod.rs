@@ -63,6 +63,20 @@ use crate::sched::Shared;
 use crate::sched::call::Call;
 
 /// How a trace is kept.
+///
+/// # Example
+/// ```
+/// use runnext::trace::{self, Options};
+///
+/// #[runnext::main]
+/// fn main() -> std::io::Result<()> {
+///     trace::start(Options::default().events_per_proc(1024))?; // a short look: less memory
+///     runnext::go(|| ()).join().unwrap();
+///     let trace = trace::stop().unwrap();
+///     assert!(trace.events() > 0 && trace.lost() == 0);
+///     Ok(())
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Options {
@@ -78,6 +92,22 @@ impl Default for Options {
 
 impl Options {
     /// Keeps the last `n` events of each processor, rounded up to a power of two, from 64 to 16 million; 16 bytes each, or 8 in a flight recorder.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::trace::{self, Options};
+    ///
+    /// #[runnext::main]
+    /// fn main() -> std::io::Result<()> {
+    ///     trace::start(Options::default().events_per_proc(64))?;
+    ///     for _ in 0..1000 {
+    ///         runnext::go(|| ()).join().unwrap();
+    ///     }
+    ///     let trace = trace::stop().unwrap();
+    ///     assert!(trace.events() > 0 && trace.lost() > 0); // only the last ones were kept
+    ///     Ok(())
+    /// }
+    /// ```
     pub fn events_per_proc(mut self, n: usize) -> Self {
         self.events = n.clamp(64, 1 << 24);
         self
@@ -91,6 +121,21 @@ impl Options {
 ///
 /// # Panics
 /// Outside a runtime.
+///
+/// # Example
+/// ```
+/// use std::io::ErrorKind;
+/// use runnext::trace::{self, Options};
+///
+/// #[runnext::main]
+/// fn main() -> std::io::Result<()> {
+///     trace::start(Options::default())?;
+///     let second = trace::start(Options::default()).unwrap_err();
+///     assert_eq!(second.kind(), ErrorKind::AlreadyExists);
+///     assert!(!trace::stop().unwrap().is_coarse());
+///     trace::start(Options::default()) // now there is room for another
+/// }
+/// ```
 pub fn start(options: Options) -> io::Result<()> {
     begin(current_shared("trace::start"), options, false)
 }
@@ -105,6 +150,26 @@ pub fn start(options: Options) -> io::Result<()> {
 ///
 /// # Panics
 /// Outside a runtime.
+///
+/// # Example
+/// ```
+/// use runnext::trace::{self, Options};
+///
+/// fn handle(request: &str) -> Result<usize, std::num::ParseIntError> {
+///     let _span = trace::span("handle");
+///     request.parse()
+/// }
+///
+/// #[runnext::main]
+/// fn main() -> std::io::Result<()> {
+///     trace::start_flight_recorder(Options::default().events_per_proc(4096))?;
+///     if handle("not a number").is_err() {
+///         let just_now = trace::snapshot().unwrap(); // to be looked at later; the recorder goes on
+///         assert!(just_now.to_chrome().contains("handle"));
+///     }
+///     Ok(())
+/// }
+/// ```
 pub fn start_flight_recorder(options: Options) -> io::Result<()> {
     begin(
         current_shared("trace::start_flight_recorder"),
@@ -137,6 +202,22 @@ pub(crate) fn begin(shared: &Shared, options: Options, coarse: bool) -> io::Resu
 ///
 /// # Panics
 /// Outside a runtime.
+///
+/// # Example
+/// ```
+/// use runnext::trace::{self, Options};
+///
+/// #[runnext::main]
+/// fn main() -> std::io::Result<()> {
+///     assert!(trace::snapshot().is_none());
+///     trace::start(Options::default())?;
+///     let first = trace::snapshot().unwrap();
+///     runnext::go(|| ()).join().unwrap();
+///     let second = trace::snapshot().unwrap();
+///     assert!(second.events() > first.events());
+///     Ok(())
+/// }
+/// ```
 pub fn snapshot() -> Option<Trace> {
     let shared = current_shared("trace::snapshot");
     let session = shared.observe.session();
@@ -147,6 +228,22 @@ pub fn snapshot() -> Option<Trace> {
 ///
 /// # Panics
 /// Outside a runtime.
+///
+/// # Example
+/// ```
+/// use runnext::trace::{self, Options};
+///
+/// #[runnext::main]
+/// fn main() -> std::io::Result<()> {
+///     assert!(trace::stop().is_none());
+///     trace::start(Options::default())?;
+///     runnext::go(|| drop(trace::span("in between"))).join().unwrap();
+///     let trace = trace::stop().unwrap();
+///     assert!(trace.to_chrome().contains("in between"));
+///     assert!(trace::stop().is_none());
+///     Ok(())
+/// }
+/// ```
 pub fn stop() -> Option<Trace> {
     let shared = current_shared("trace::stop");
     let mut session = shared.observe.session();
@@ -194,6 +291,21 @@ fn collect(shared: &Shared, session: &Session) -> Trace {
 }
 
 /// What happened in a while.
+///
+/// # Example
+/// ```
+/// use runnext::{go, trace};
+///
+/// #[runnext::main(procs = 2)]
+/// fn main() -> std::io::Result<()> {
+///     trace::start(trace::Options::default())?;
+///     let number = go(|| runnext::current().unwrap().id()).join().unwrap();
+///     let trace = trace::stop().unwrap();
+///     println!("{trace:?} in {:?}", trace.duration());
+///     assert!(trace.to_chrome().contains(&format!("goroutine {number}")));
+///     Ok(())
+/// }
+/// ```
 pub struct Trace {
     began: u64,
     ended: u64,
@@ -218,22 +330,74 @@ impl std::fmt::Debug for Trace {
 
 impl Trace {
     /// How many events it holds.
+    ///
+    /// # Example
+    /// ```
+    /// #[runnext::main]
+    /// fn main() -> std::io::Result<()> {
+    ///     runnext::trace::start(runnext::trace::Options::default())?;
+    ///     for _ in 0..10 {
+    ///         runnext::go(|| ()).join().unwrap();
+    ///     }
+    ///     // Each was born, ran and ended, at least.
+    ///     assert!(runnext::trace::stop().unwrap().events() >= 30);
+    ///     Ok(())
+    /// }
+    /// ```
     pub fn events(&self) -> usize {
         let all = self.rings.iter().flat_map(|(_, copied)| &copied.events);
         all.filter(|e| e.clock().is_none()).count()
     }
 
     /// How many words there were before those, and are gone: an event is one, or two with its time.
+    ///
+    /// # Example
+    /// ```
+    /// #[runnext::main]
+    /// fn main() -> std::io::Result<()> {
+    ///     runnext::trace::start(runnext::trace::Options::default().events_per_proc(64))?;
+    ///     assert_eq!(runnext::trace::snapshot().unwrap().lost(), 0);
+    ///     (0..1000).for_each(|_| runnext::go(|| ()).join().unwrap());
+    ///     assert!(runnext::trace::stop().unwrap().lost() > 0); // the beginning is missing
+    ///     Ok(())
+    /// }
+    /// ```
     pub fn lost(&self) -> u64 {
         self.rings.iter().map(|(_, copied)| copied.lost).sum()
     }
 
     /// Whether it is a flight recorder's: events share clock readings.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::trace::{self, Options};
+    ///
+    /// #[runnext::main]
+    /// fn main() -> std::io::Result<()> {
+    ///     trace::start_flight_recorder(Options::default())?;
+    ///     assert!(trace::stop().unwrap().is_coarse()); // do not measure slices in it
+    ///     Ok(())
+    /// }
+    /// ```
     pub fn is_coarse(&self) -> bool {
         self.coarse
     }
 
     /// How long it lasted.
+    ///
+    /// # Example
+    /// ```
+    /// use std::time::Duration;
+    /// use runnext::{time, trace};
+    ///
+    /// #[runnext::main]
+    /// fn main() -> std::io::Result<()> {
+    ///     trace::start(trace::Options::default())?;
+    ///     time::sleep(Duration::from_millis(3));
+    ///     assert!(trace::stop().unwrap().duration() > Duration::from_millis(2));
+    ///     Ok(())
+    /// }
+    /// ```
     pub fn duration(&self) -> std::time::Duration {
         std::time::Duration::from_nanos(clock::ticks_to_ns(self.ended.saturating_sub(self.began)))
     }
@@ -242,11 +406,38 @@ impl Trace {
     ///
     /// # Errors
     /// Those of the writer.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::{fs, trace};
+    ///
+    /// #[runnext::main]
+    /// fn main() -> std::io::Result<()> {
+    ///     trace::start(trace::Options::default())?;
+    ///     runnext::go(|| ()).join().unwrap();
+    ///     let path = std::env::temp_dir().join(format!("runnext-write_chrome-{}.json", std::process::id()));
+    ///     trace::stop().unwrap().write_chrome(&mut fs::File::create(&path)?)?;
+    ///     assert!(fs::read_to_string(&path)?.contains("traceEvents")); // open it at ui.perfetto.dev
+    ///     fs::remove_file(&path)
+    /// }
+    /// ```
     pub fn write_chrome(&self, out: &mut impl io::Write) -> io::Result<()> {
         chrome::write(self, out)
     }
 
     /// As [`write_chrome`](Self::write_chrome), as a string.
+    ///
+    /// # Example
+    /// ```
+    /// #[runnext::main]
+    /// fn main() -> std::io::Result<()> {
+    ///     runnext::trace::start(runnext::trace::Options::default())?;
+    ///     runnext::go(|| ()).join().unwrap();
+    ///     let json = runnext::trace::stop().unwrap().to_chrome();
+    ///     assert!(json.contains(r#""name":"P0""#)); // a track for each processor
+    ///     Ok(())
+    /// }
+    /// ```
     pub fn to_chrome(&self) -> String {
         let mut json = Vec::new();
         // Writing to memory does not fail.
@@ -256,6 +447,26 @@ impl Trace {
 }
 
 /// A part of a goroutine's life that has a name, from [`span`] to its being dropped.
+///
+/// # Example
+/// ```
+/// use runnext::trace::{self, Span};
+///
+/// #[runnext::main]
+/// fn main() -> std::io::Result<()> {
+///     trace::start(trace::Options::default())?;
+///     let outer: Span = trace::span("request");
+///     for part in ["parse", "answer"] {
+///         let _inner = trace::span(part); // until the end of the round
+///         runnext::yield_now();
+///     }
+///     drop(outer);
+///     let json = trace::stop().unwrap().to_chrome();
+///     assert_eq!(json.matches(r#""name":"request""#).count(), 2); // its beginning and its end
+///     assert_eq!(json.matches(r#""name":"parse""#).count(), 2);
+///     Ok(())
+/// }
+/// ```
 #[derive(Debug)]
 #[must_use = "a span ends when it is dropped"]
 pub struct Span {
@@ -267,9 +478,20 @@ pub struct Span {
 ///
 /// # Example
 /// ```
+/// use runnext::trace;
+///
+/// fn load() -> Vec<u8> {
+///     let _span = trace::span("load"); // free while nobody traces
+///     runnext::go(|| vec![1, 2, 3]).join().unwrap()
+/// }
+///
 /// #[runnext::main]
-/// fn main() {
-///     let _span = runnext::trace::span("start-up"); // free: nobody traces
+/// fn main() -> std::io::Result<()> {
+///     load();
+///     trace::start(trace::Options::default())?;
+///     load();
+///     assert!(trace::stop().unwrap().to_chrome().contains("load"));
+///     Ok(())
 /// }
 /// ```
 pub fn span(name: &str) -> Span {
