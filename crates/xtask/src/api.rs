@@ -17,18 +17,38 @@ pub fn path_of(krate: &str) -> String {
 }
 
 /// Something declared with `pub`, or an implementation.
-struct Item {
+pub struct Item<'a> {
     /// The module it stands in; empty for the root.
     module: String,
     /// The type it belongs to, or itself: what a `pub use` would have to name.
     name: String,
     /// What it is; "impl" for members of one.
     kind: &'static str,
-    line: String,
+    /// As listed.
+    pub line: String,
+    /// Where it begins: its file, and the line in it.
+    pub place: (&'a File, usize),
 }
 
-/// The listing of one crate.
-pub fn listing(tree: &Tree, krate: &str) -> String {
+impl Item<'_> {
+    /// Whether a user calls it or names it: not a re-export, a field, a variant, or that a type has a trait.
+    pub fn is_used_by_name(&self) -> bool {
+        match self.kind {
+            "use" => false,
+            "impl" => (self.line.split_once(": "))
+                .is_some_and(|(_, member)| member.contains("fn ") && !member.starts_with("impl")),
+            _ => true,
+        }
+    }
+
+    /// The module that it declares, as a path.
+    pub fn declares(&self) -> Option<String> {
+        (self.kind == "mod").then(|| join(&self.module, &self.name))
+    }
+}
+
+/// The public items of one crate, in the order of its files.
+pub fn public_items<'a>(tree: &'a Tree, krate: &str) -> Vec<Item<'a>> {
     let src = format!("crates/{krate}/src/");
     let mut items = Vec::new();
     for file in tree.rust().filter(|file| !file.is_test()) {
@@ -54,17 +74,21 @@ pub fn listing(tree: &Tree, krate: &str) -> String {
         .flat_map(|item| names_in(&item.line))
         .collect();
     let visible = |item: &Item| (shown(item) && item.kind != "impl") || used.contains(&item.name);
-    let types: BTreeSet<&str> = (items.iter())
+    let types: BTreeSet<String> = (items.iter())
         .filter(|item| item.kind == "type" && visible(item))
-        .map(|item| item.name.as_str())
+        .map(|item| item.name.clone())
         .collect();
-    let lines: BTreeSet<String> = (items.iter())
-        .filter(|item| visible(item) || (item.kind == "impl" && types.contains(item.name.as_str())))
-        .map(|item| item.line.clone())
-        .collect();
+    let listed = |item: &Item| visible(item) || (item.kind == "impl" && types.contains(&item.name));
+    items.into_iter().filter(listed).collect()
+}
+
+/// The listing of one crate.
+pub fn listing(tree: &Tree, krate: &str) -> String {
+    let items = public_items(tree, krate);
+    let lines: BTreeSet<&str> = items.iter().map(|item| item.line.as_str()).collect();
     let mut text = format!("# Public names of {krate}. Written by `cargo run -p xtask -- api`.\n");
     for line in lines {
-        text.push_str(&line);
+        text.push_str(line);
         text.push('\n');
     }
     text
@@ -100,12 +124,12 @@ fn names_in(line: &str) -> Vec<String> {
         .collect()
 }
 
-struct Scan<'a> {
+struct Scan<'a, 'b> {
     file: &'a File,
-    items: &'a mut Vec<Item>,
+    items: &'b mut Vec<Item<'a>>,
 }
 
-impl Scan<'_> {
+impl Scan<'_, '_> {
     fn text(&self, at: usize) -> &str {
         self.file
             .tokens
@@ -188,7 +212,7 @@ impl Scan<'_> {
             let end = (at..self.file.tokens.len()).find(|i| self.text(*i) == ";");
             let end = end.unwrap_or(self.file.tokens.len());
             let line = format!("{} {}", place(module), self.render(at, end));
-            self.push(module, "", "use", line);
+            self.push(module, "", "use", at, line);
             return end + 1;
         }
         let word = words.iter().position(|word| {
@@ -215,12 +239,12 @@ impl Scan<'_> {
         }
         let line = format!("{} {}", place(module), self.render(at, end));
         match kind.as_str() {
-            "mod" => self.push(module, &name, "mod", line),
+            "mod" => self.push(module, &name, "mod", at, line),
             "struct" | "enum" | "union" | "trait" | "type" => {
-                self.push(module, &name, "type", line);
+                self.push(module, &name, "type", at, line);
                 self.body(&kind, &name, module, end);
             }
-            _ => self.push(module, &name, "value", line),
+            _ => self.push(module, &name, "value", at, line),
         }
         self.after_body(end)
     }
@@ -286,7 +310,7 @@ impl Scan<'_> {
         }
         let owner = owner.unwrap_or("");
         let line = format!("{} {owner}: {}", place(module), self.render(at, end));
-        self.push(module, owner, "impl", line);
+        self.push(module, owner, "impl", at, line);
     }
 
     /// `impl … { … }`: the methods of a type, or that it has a trait.
@@ -306,7 +330,7 @@ impl Scan<'_> {
             .map_or(String::new(), |word| (*word).to_owned());
         if of_trait.is_some() {
             let line = format!("{} {name}: {}", place(module), self.render(at, open));
-            self.push(module, &name, "impl", line);
+            self.push(module, &name, "impl", at, line);
         } else {
             self.items(open + 1, end, module, Some(&name));
         }
@@ -336,12 +360,13 @@ impl Scan<'_> {
         let found = (from..from + 40).find(|&i| self.text(i) == "macro_rules");
         if let Some(at) = found {
             let name = self.text(at + 2).to_owned();
-            self.push("", &name, "value", format!("crate macro {name}!"));
+            self.push("", &name, "value", at, format!("crate macro {name}!"));
         }
     }
 
-    fn push(&mut self, module: &str, name: &str, kind: &'static str, line: String) {
+    fn push(&mut self, module: &str, name: &str, kind: &'static str, at: usize, line: String) {
         self.items.push(Item {
+            place: (self.file, self.file.tokens[at].line),
             module: module.to_owned(),
             name: name.to_owned(),
             kind,

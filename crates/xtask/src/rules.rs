@@ -1,8 +1,8 @@
 //! The rules, one function each, with their limits and their listed exceptions.
 
-use crate::{Check, File, Tree, arrows};
+use crate::{Check, File, Tree, api, arrows};
 
-/// The most lines of a file.
+/// The most lines of a file, without the examples in its documentation.
 const FILE_LINES: usize = 700;
 
 /// The most lines of a function.
@@ -32,6 +32,9 @@ const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
 /// Where the runtime lives, and which of its modules may read the machine's clock.
 pub(crate) const RUNTIME: &str = "crates/runnext/src/";
 const CLOCK_MODULES: &[&str] = &["clock", "time"];
+
+/// Where the chapters of the guide are declared.
+const GUIDE: &str = "crates/runnext/src/guide.rs";
 
 /// Every rule and the reason for it.
 pub const ALL: &[(Check, &str)] = &[
@@ -72,6 +75,10 @@ pub const ALL: &[(Check, &str)] = &[
         "modules import in one direction only, so that each can be read after those it stands on",
     ),
     (
+        examples,
+        "a user learns a name from a program that uses it, and a program that runs with the tests stays true",
+    ),
+    (
         quick_start,
         "the first thing a visitor tries is two lines: one that runs something, one that tests it",
     ),
@@ -85,7 +92,7 @@ type Say<'a> = &'a mut dyn FnMut(&File, usize, String);
 
 fn file_size(tree: &Tree, say: Say<'_>) {
     for file in tree.rust() {
-        let lines = file.text.lines().count();
+        let lines = file.text.lines().count() - lines_of_examples(file);
         if lines > FILE_LINES {
             say(
                 file,
@@ -94,6 +101,26 @@ fn file_size(tree: &Tree, say: Say<'_>) {
             );
         }
     }
+}
+
+/// Lines between fences of documentation: read beside the code, not with it.
+fn lines_of_examples(file: &File) -> usize {
+    let (mut lines, mut inside) = (0, false);
+    for comment in file.comments.iter().filter(|comment| is_doc(&comment.text)) {
+        let fence = fence(&comment.text).is_some();
+        lines += usize::from(inside || fence);
+        inside ^= fence;
+    }
+    lines
+}
+
+fn is_doc(comment: &str) -> bool {
+    comment.starts_with("///") || comment.starts_with("//!")
+}
+
+/// What stands behind the fence on a line of documentation, if there is one.
+fn fence(comment: &str) -> Option<&str> {
+    comment.get(3..)?.trim().strip_prefix("```")
 }
 
 fn function_size(tree: &Tree, say: Say<'_>) {
@@ -293,6 +320,51 @@ fn clock(tree: &Tree, say: Say<'_>) {
     }
 }
 
+/// Each public item that is called or named has an example that runs: a fence in its own documentation, or in the header of the
+/// module that it is. Chapters of the guide are files of their own, full of them.
+fn examples(tree: &Tree, say: Say<'_>) {
+    for krate in api::CRATES {
+        let src = format!("crates/{krate}/src/");
+        for item in api::public_items(tree, krate) {
+            let (file, line) = item.place;
+            if !item.is_used_by_name() || file.path == GUIDE {
+                continue;
+            }
+            let own = item.declares().and_then(|module| {
+                let is_it = |file: &&File| {
+                    (file.module_in(&src)).is_some_and(|path| path.join("::") == module)
+                };
+                tree.rust().find(is_it)
+            });
+            let inner =
+                own.is_some_and(|file| runs(&file.comments, |text| text.starts_with("//!")));
+            let mut from = line;
+            while from > 1 && is_comment_or_attribute(file, from - 1) {
+                from -= 1;
+            }
+            let near = file
+                .comments
+                .iter()
+                .filter(|c| (from..line).contains(&c.line));
+            if !inner && !runs(near, |text| text.starts_with("///")) {
+                say(file, line, format!("`{}` has no example", item.line));
+            }
+        }
+    }
+}
+
+/// Whether among these comments, of one kind, is an example that `cargo test` runs.
+fn runs<'a>(
+    comments: impl IntoIterator<Item = &'a crate::lex::Comment>,
+    kind: fn(&str) -> bool,
+) -> bool {
+    (comments.into_iter())
+        .filter(|comment| kind(&comment.text))
+        .filter_map(|comment| fence(&comment.text))
+        .step_by(2)
+        .any(|words| matches!(words, "" | "rust" | "should_panic"))
+}
+
 /// README.md has, right under `## Quick start`, one fenced block with exactly two command lines.
 fn quick_start(tree: &Tree, say: Say<'_>) {
     let Some(readme) = tree.file("README.md") else {
@@ -374,6 +446,54 @@ mod tests {
             broken(file_size, "a.rs", &"\n".repeat(FILE_LINES + 1)),
             [FILE_LINES + 1]
         );
+        let example = "/// ```\n/// x();\n/// ```\n";
+        let documented = format!("{}{}", example.repeat(3), "\n".repeat(FILE_LINES));
+        assert_eq!(broken(file_size, "a.rs", &documented), []);
+    }
+
+    #[test]
+    fn public_items_have_examples_that_run() {
+        let lib = "crates/runnext/src/lib.rs";
+        let with = |fence: &str, item: &str| {
+            format!("/// It.\n/// {fence}\n/// x();\n/// ```\n#[must_use]\n{item}\n")
+        };
+        let item = "pub fn f() {}";
+        assert_eq!(broken(examples, lib, &with("```", item)), []);
+        assert_eq!(broken(examples, lib, &with("```should_panic", item)), []);
+        assert_eq!(broken(examples, lib, &with("```text", item)), [6]);
+        assert_eq!(broken(examples, lib, &with("```no_run", item)), [6]);
+        assert_eq!(
+            broken(examples, lib, "/// It.\nfn own() {}\npub(crate) fn f() {}"),
+            []
+        );
+        // An example of what stands above is none of what stands below.
+        let two = with("```", item) + "/// That.\npub fn g() {}";
+        assert_eq!(broken(examples, lib, &two), [8]);
+        // A type and its methods need one each; fields, variants and traits need none.
+        let enumeration = with(
+            "```",
+            "pub enum E { A, B }\nimpl Clone for E { fn clone(&self) -> E { E::A } }",
+        );
+        assert_eq!(broken(examples, lib, &enumeration), []);
+        let method = with(
+            "```",
+            "pub struct S { pub x: u8 }\nimpl S {\n/// It.\npub fn m(&self, f: impl Fn()) {}\n}",
+        );
+        assert_eq!(broken(examples, lib, &method), [9]);
+        // The header of a module is its documentation.
+        let tree = |header: &str| Tree {
+            files: vec![
+                File::new(lib, "pub mod m;"),
+                File::new("crates/runnext/src/m.rs", header),
+            ],
+        };
+        let broken = |header| {
+            let mut lines = 0;
+            examples(&tree(header), &mut |_, _, _| lines += 1);
+            lines
+        };
+        assert_eq!(broken("//! M.\n//! ```\n//! x();\n//! ```\n"), 0);
+        assert_eq!(broken("//! M.\n"), 1);
     }
 
     #[test]
