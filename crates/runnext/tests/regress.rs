@@ -6,9 +6,13 @@ use std::cell::{Cell, RefCell};
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use common::{child, message, runtime, thread_id, until, until_asleep};
-use runnext::{Goroutine, JoinHandle, chan, go, goroutine_local, lock_os_thread, scope, set_procs};
+use runnext::{
+    Goroutine, JoinHandle, TaskGroup, chan, go, goroutine_local, lock_os_thread, scope, set_procs,
+    time,
+};
 
 /// A goroutine-local made by the drop of another was dropped with the last handle: on another goroutine, perhaps another
 /// thread, though it need not be `Send`.
@@ -209,4 +213,32 @@ fn a_local_may_be_used_while_unwinding() {
         SEEN.with(Cell::get) && !std::thread::panicking()
     });
     assert!(seen.join().unwrap());
+}
+
+/// A pause of a group was in its statistics only once it was over: one that began counted, and lasted for nothing.
+#[runnext::test(procs = 2)]
+fn a_pause_that_goes_on_is_counted() {
+    let group = TaskGroup::builder("paused").quota(0.01).build();
+    let stop = Arc::new(AtomicBool::new(false));
+    let seen = Arc::clone(&stop);
+    let hog = group.go(move || while !seen.load(SeqCst) {});
+    let grows = || {
+        let first = group.stats();
+        time::sleep(Duration::from_millis(2));
+        let second = group.stats();
+        let same =
+            first.throttled && second.throttled && first.throttled_count == second.throttled_count;
+        same && second.throttled_time >= first.throttled_time + Duration::from_millis(2)
+    };
+    until(grows);
+    stop.store(true, SeqCst);
+    hog.join().unwrap();
+}
+
+/// A weight out of range was shown as it was asked for, not as it counts.
+#[test]
+fn a_group_shows_the_weight_that_counts() {
+    let weight = |w| format!("{:?}", TaskGroup::builder("odd").weight(w).build());
+    assert!(weight(0).contains("weight: 1,"));
+    assert!(weight(u32::MAX).contains("weight: 10000,"));
 }

@@ -210,6 +210,13 @@ impl Default for GroupConfig {
     }
 }
 
+impl GroupConfig {
+    /// Its weight, if what was asked for is one, or what comes nearest.
+    pub fn weight_in_range(&self) -> u32 {
+        weight(self.weight)
+    }
+}
+
 /// A weight that works.
 #[inline]
 pub(crate) fn weight(asked: u32) -> u32 {

@@ -131,6 +131,11 @@ impl Ledger {
         self.group(id).usage(&self.clocks)
     }
 
+    /// For how long a group has been throttled or held by now; 0: it is not.
+    pub fn paused_ns(&self, id: GroupId, now: u64) -> u64 {
+        self.group(id).paused_ns(now)
+    }
+
     // ---- groups come and go ----
 
     /// A new group. Allocates. The Ps' [`Lanes`](super::Lanes) must have room for it before anything of it is queued.
@@ -142,7 +147,7 @@ impl Ledger {
                 id.0
             }
         };
-        let word = Word::alive(config::weight(config.weight), config.priority);
+        let word = Word::alive(config.weight_in_range(), config.priority);
         let Some(id) = self.claim(word) else {
             self.disown(parent);
             return Err(Refused::TooMany);

@@ -122,9 +122,15 @@ impl Word {
         self.0 & HELD != 0
     }
 
+    /// By its quota, the governor, or both.
+    #[inline]
+    pub(super) fn is_stopped(self) -> bool {
+        self.0 & (THROTTLED | HELD) != 0
+    }
+
     #[inline]
     pub(super) fn is_active(self) -> bool {
-        self.present() != 0 && self.0 & (THROTTLED | HELD) == 0
+        self.present() != 0 && !self.is_stopped()
     }
 
     fn with_weight(self, weight: u32) -> Word {
@@ -154,6 +160,11 @@ pub(super) struct Paid {
     owed: Option<i64>,
 }
 
+/// Of a beginning that may not have been noted, or be one of another thread's clock.
+fn since(at: u64, now: u64) -> u64 {
+    if at == 0 { 0 } else { now.saturating_sub(at) }
+}
+
 /// One group. See the [module](self).
 #[derive(Debug)]
 #[repr(C, align(128))] // in this order: what a scan reads is on one line
@@ -178,7 +189,8 @@ pub struct Group {
     credit: AtomicU64,
     slept: AtomicU64,
     until: AtomicU64,
-    throttled_at: AtomicU64,
+    /// When the pause that goes on began; 0: there is none, or nobody has noted it yet.
+    stopped_at: AtomicU64,
     throttled_ns: AtomicU64,
     throttled_count: AtomicU64,
     on: [AtomicU64; MAX_PROCS / 64],
@@ -201,7 +213,7 @@ impl Group {
             credit: AtomicU64::new(0),
             slept: AtomicU64::new(0),
             until: AtomicU64::new(0),
-            throttled_at: AtomicU64::new(0),
+            stopped_at: AtomicU64::new(0),
             throttled_ns: AtomicU64::new(0),
             throttled_count: AtomicU64::new(0),
             on: std::array::from_fn(|_| AtomicU64::new(0)),
@@ -296,7 +308,7 @@ impl Group {
             } else {
                 0
             },
-            throttled: word.is_throttled() || word.is_held(),
+            throttled: word.is_stopped(),
         }
     }
 
@@ -428,42 +440,49 @@ impl Group {
     /// No quota left: out of the competition until `until`.
     pub(super) fn throttle(&self, clocks: &Clocks, until: u64, now: u64) {
         self.until.store(until, Relaxed);
-        let (old, _) = self.change(clocks, now, |word| Word(word.0 | THROTTLED));
-        if !old.is_throttled() {
-            self.throttled_at.store(now, Relaxed);
-            self.throttled_count.fetch_add(1, Relaxed);
-        }
+        let (old, new) = self.change(clocks, now, |word| Word(word.0 | THROTTLED));
+        self.note_pause(old, new, now);
     }
 
     /// Back from [`throttle`](Group::throttle).
     pub(super) fn resume(&self, clocks: &Clocks, now: u64) {
         if self.word().is_throttled() {
-            let (old, _) = self.change(clocks, now, |word| Word(word.0 & !THROTTLED));
-            if old.is_throttled() {
-                self.count_pause(now);
-            }
+            let (old, new) = self.change(clocks, now, |word| Word(word.0 & !THROTTLED));
+            self.note_pause(old, new, now);
         }
     }
 
     /// The governor stops it, or lets it go on.
     pub(super) fn hold(&self, clocks: &Clocks, held: bool, now: u64) {
-        let (old, _) = self.change(clocks, now, |word| match held {
+        let (old, new) = self.change(clocks, now, |word| match held {
             true => Word(word.0 | HELD),
             false => Word(word.0 & !HELD),
         });
-        match (old.is_held(), held) {
+        self.note_pause(old, new, now);
+    }
+
+    /// It may be stopped for two reasons at once, and by two Ps: a pause lasts while there is any. Who ends one before its beginning is
+    /// noted loses it.
+    fn note_pause(&self, old: Word, new: Word, now: u64) {
+        match (old.is_stopped(), new.is_stopped()) {
             (false, true) => {
-                self.throttled_at.store(now, Relaxed);
+                self.stopped_at.store(now, Relaxed);
                 self.throttled_count.fetch_add(1, Relaxed);
             }
-            (true, false) => self.count_pause(now),
+            (true, false) => {
+                let pause = since(self.stopped_at.swap(0, Relaxed), now);
+                self.throttled_ns.fetch_add(pause, Relaxed);
+            }
             _ => {}
         }
     }
 
-    fn count_pause(&self, now: u64) {
-        let pause = now.saturating_sub(self.throttled_at.load(Relaxed));
-        self.throttled_ns.fetch_add(pause, Relaxed);
+    /// How long it has been stopped now.
+    pub(super) fn paused_ns(&self, now: u64) -> u64 {
+        match self.word().is_stopped() {
+            true => since(self.stopped_at.load(Relaxed), now),
+            false => 0,
+        }
     }
 
     // ---- service ----

@@ -467,6 +467,30 @@ fn stolen_time_is_not_charged() {
 }
 
 #[test]
+fn a_pause_for_two_reasons_is_one() {
+    let ledger = Ledger::new(1, NOW);
+    let id = ledger.add(&config(100), NOW).expect("good");
+    let (group, clocks) = (ledger.group(id), ledger.clocks());
+    let pauses = || {
+        (
+            ledger.usage(id).throttled_count,
+            ledger.usage(id).throttled_ns,
+        )
+    };
+    group.throttle(clocks, NOW + 3 * MS, NOW);
+    group.hold(clocks, true, NOW + MS);
+    group.throttle(clocks, NOW + 4 * MS, NOW + 2 * MS);
+    assert_eq!(ledger.paused_ns(id, NOW + 2 * MS), 2 * MS);
+    assert_eq!(pauses(), (1, 0));
+    group.resume(clocks, NOW + 4 * MS);
+    assert_eq!(ledger.paused_ns(id, NOW + 5 * MS), 5 * MS, "still held");
+    group.hold(clocks, false, NOW + 6 * MS);
+    group.hold(clocks, false, NOW + 7 * MS);
+    assert_eq!(ledger.paused_ns(id, NOW + 8 * MS), 0);
+    assert_eq!(pauses(), (1, 6 * MS));
+}
+
+#[test]
 fn a_plain_p_stays_plain_until_a_group_is_active() {
     let ledger = Ledger::new(2, NOW);
     let id = ledger.add(&config(100), NOW).expect("good");

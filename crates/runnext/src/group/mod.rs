@@ -6,7 +6,38 @@ mod builder;
 mod stats;
 
 pub use builder::TaskGroupBuilder;
-pub use runnext_core::group::{CpuLimit, Priority};
+/// # Example
+/// ```
+/// use std::time::Duration;
+/// use runnext::{CpuLimit, TaskGroup};
+///
+/// const LIMIT: CpuLimit = CpuLimit::Adaptive { target_p99: Duration::from_millis(2) };
+///
+/// #[runnext::main(cpu_limit = LIMIT)]
+/// fn main() {
+///     // Has all that can be spared without making others wait for more than 2 ms.
+///     let backup = TaskGroup::builder("backup").governed(true).build();
+///     assert_eq!(backup.go(|| (1..=10u64).product::<u64>()).join().unwrap(), 3_628_800);
+/// }
+/// ```
+pub use runnext_core::group::CpuLimit;
+/// # Example
+/// ```
+/// use runnext::{Priority, TaskGroup};
+///
+/// fn class(of: &str) -> Priority {
+///     match of {
+///         "health check" => Priority::High,
+///         "backup" => Priority::Low,
+///         _ => Priority::default(),
+///     }
+/// }
+///
+/// let groups = ["health check", "search"].map(|name| TaskGroup::builder(name).priority(class(name)).build());
+/// assert!(format!("{:?}", groups[0]).contains("priority: High"));
+/// assert!(format!("{:?}", groups[1]).contains("priority: Normal"));
+/// ```
+pub use runnext_core::group::Priority;
 pub use stats::GroupStats;
 
 use std::fmt;
@@ -235,6 +266,8 @@ impl TaskGroup {
     /// let tenant = runnext::TaskGroup::builder("tenant 7").weight(100).build();
     /// tenant.set_weight(300); // somebody pays for more
     /// assert!(format!("{tenant:?}").contains("weight: 300"));
+    /// tenant.set_weight(0); // there is no such weight: the least there is
+    /// assert!(format!("{tenant:?}").contains("weight: 1,"));
     /// ```
     pub fn set_weight(&self, w: u32) {
         self.record.set_weight(w);
@@ -288,7 +321,7 @@ impl fmt::Debug for TaskGroup {
         let config = self.record.config();
         f.debug_struct("TaskGroup")
             .field("name", &self.name())
-            .field("weight", &config.weight)
+            .field("weight", &config.weight_in_range())
             .field("priority", &config.priority)
             .finish_non_exhaustive()
     }

@@ -26,9 +26,10 @@ pub struct GroupStats {
     pub cpu_time: Duration,
     /// Time spent in `blocking` sections.
     pub blocking_time: Duration,
-    /// Time for which it had something to run but was kept from it by its quota or the runtime's limit.
+    /// Time for which it had something to run but was kept from it by its quota or the runtime's limit, the pause that goes on
+    /// included. It never shrinks.
     pub throttled_time: Duration,
-    /// How often that happened.
+    /// How often that happened: it counts when a pause begins.
     pub throttled_count: u64,
     /// Whether that is so now.
     pub throttled: bool,

@@ -188,7 +188,8 @@ impl Histogram {
     }
 
     /// The duration that a share `q` of them does not exceed: `quantile(0.99)` is the 99th percentile. Zero if there are
-    /// none; `q` below 0 counts as 0, above 1 (or not a number) as 1. Off by an eighth at most, upwards.
+    /// none; `q` below 0 counts as 0, above 1 (or not a number) as 1. Off by an eighth at most: values are taken
+    /// to lie evenly in their bucket.
     ///
     /// # Example
     /// ```

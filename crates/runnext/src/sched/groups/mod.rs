@@ -229,6 +229,7 @@ impl Groups {
     fn usage(&self, shared: &Shared, id: GroupId) -> Usage {
         let mut usage = self.ledger.usage(id);
         let now = clock::now_ns();
+        usage.throttled_ns += self.ledger.paused_ns(id, now);
         for p in shared.all_ps() {
             usage.cpu_ns += p.groups.running_ns(id, now);
         }

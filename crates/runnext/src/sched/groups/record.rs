@@ -47,9 +47,9 @@ struct Bond {
     shared: Weak<Shared>,
     /// Used in runtimes that are gone.
     past: Usage,
-    /// The CPU time it was last said to have used. A turn that goes on is counted by the clock, and turns out shorter if the system
-    /// ran others meanwhile; but who reads twice expects no less.
-    told_ns: u64,
+    /// What it was last said to have used. Turns and pauses that go on are counted by the clock; a turn proves shorter if the system ran
+    /// others meanwhile, and a pause if its end was noted with an older time. But who reads twice expects no less.
+    told: Usage,
 }
 
 /// A moment's view of a group.
@@ -72,7 +72,7 @@ impl Record {
                 config,
                 shared: Weak::new(),
                 past: Usage::default(),
-                told_ns: 0,
+                told: Usage::default(),
             }),
             goroutines: AtomicUsize::new(0),
             blocking_ns: AtomicU64::new(0),
@@ -277,8 +277,9 @@ impl Record {
         {
             usage = add(usage, shared.groups.usage(&shared, id));
         }
-        usage.cpu_ns = usage.cpu_ns.max(bond.told_ns);
-        bond.told_ns = usage.cpu_ns;
+        usage.cpu_ns = usage.cpu_ns.max(bond.told.cpu_ns);
+        usage.throttled_ns = usage.throttled_ns.max(bond.told.throttled_ns);
+        bond.told = usage;
         Reading {
             usage,
             goroutines: self.goroutines.load(Relaxed),
