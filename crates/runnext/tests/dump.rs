@@ -201,9 +201,16 @@ fn a_dump_beside_goroutines_that_move_shows_only_such_as_were() {
     });
 }
 
+/// A shell starts what it runs in the background with SIGQUIT ignored, which a runtime respects.
+fn sigquit_ends_the_process() {
+    // SAFETY: the default action is no function.
+    unsafe { libc::signal(libc::SIGQUIT, libc::SIG_DFL) };
+}
+
 #[test]
 fn sigquit_shows_all_goroutines_and_ends_the_process() {
     child(&[], || {
+        sigquit_ends_the_process();
         let rt = runtime(2);
         let (_tx, rx) = chan::bounded::<()>(0);
         let named = goroutine::Builder::new().name("left behind");
@@ -224,6 +231,7 @@ fn sigquit_shows_all_goroutines_and_ends_the_process() {
 #[test]
 fn sigquit_can_be_left_alone() {
     let ended = child(&[("RUNNEXT_DEBUG", "sigquit=0")], || {
+        sigquit_ends_the_process();
         runtime(1).run(|| {
             // SAFETY: no preconditions.
             unsafe { libc::kill(libc::getpid(), libc::SIGQUIT) };
