@@ -28,7 +28,7 @@ pub use http::http_load;
 pub use idle::idle;
 pub use load::{Costs, drive, echo};
 pub use lost::{Load, lost, sweep};
-pub use parking::Parking;
+pub use parking::{Parking, Sleeper, park_futures};
 pub use phases::Phases;
 pub use process::{Usage, memory_bytes, pin_to_first_cpu, real_time, usage};
 pub use report::{Report, percentile, unsupported};

@@ -20,6 +20,7 @@ fn main() {
         "yield" => sched::yield_now(&args),
         "spawn" => sched::spawn(&args),
         "skynet" => sched::skynet(&args),
+        "memory" if args.text("kind", "task") == "future" => sched::memory_of_futures(&args),
         "memory" => sched::memory(&args),
         "pingpong" => comm::pingpong(&args),
         "fanin" => comm::fan_in(&args),

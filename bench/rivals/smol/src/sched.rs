@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use harness::{Args, Parking, Report};
+use harness::{Args, Parking, Report, park_futures};
 use smol::{Timer, channel};
 
 use crate::{EXECUTOR, on_worker};
@@ -161,4 +161,14 @@ pub fn memory(args: &Args) {
         }
         parking.woken();
     });
+}
+
+pub fn memory_of_futures(args: &Args) {
+    let n = args.get("n", 100_000_usize);
+    on_worker(park_futures(
+        n,
+        |f| EXECUTOR.spawn(f),
+        Timer::after,
+        |task| task,
+    ));
 }

@@ -22,6 +22,7 @@ fn main() {
         "yield" => sched::yield_now(&args, &rt),
         "spawn" => sched::spawn(&args, &rt),
         "skynet" => sched::skynet(&args, &rt),
+        "memory" if args.text("kind", "task") == "future" => sched::memory_of_futures(&args, &rt),
         "memory" => sched::memory(&args, &rt),
         "wakeup" => sched::wakeup(&args, &rt),
         "yieldlat" => sched::yield_latency(&args, &rt),

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use harness::{Args, Parking, Report, Yields, now_ns, spin_for};
+use harness::{Args, Parking, Report, Yields, now_ns, park_futures, spin_for};
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 use tokio::task;
@@ -182,6 +182,12 @@ pub fn memory(args: &Args, rt: &Runtime) {
         }
         parking.woken();
     });
+}
+
+pub fn memory_of_futures(args: &Args, rt: &Runtime) {
+    let n = args.get("n", 100_000_usize);
+    let join = |task: task::JoinHandle<()>| async { task.await.expect("no panic") };
+    on_worker(rt, park_futures(n, tokio::spawn, tokio::time::sleep, join));
 }
 
 pub fn wakeup(args: &Args, rt: &Runtime) {

@@ -23,7 +23,7 @@ pub fn all() -> Vec<Case> {
             .on(&["tokio", "smol"])
             .low("ns_per_task", "ns", Bar::Best(1.0)),
         Case::new(4, "memory-future", "memory")
-            .title("100k parked futures, P=2 (runnext: a waker each, others a channel each)")
+            .title("100k parked futures, P=2")
             .args("procs=2 n=100000 kind=future")
             .reps(3)
             .on(&["tokio", "smol"])
