@@ -242,3 +242,24 @@ fn a_group_shows_the_weight_that_counts() {
     assert!(weight(0).contains("weight: 1,"));
     assert!(weight(u32::MAX).contains("weight: 10000,"));
 }
+
+/// A goroutine that gave a group back while its runtime ended could hold the list of groups for ever, and whoever ended the runtime waited
+/// for that.
+#[test]
+fn groups_may_end_while_their_runtime_does() {
+    for round in 0..100 {
+        let rt = runtime(2);
+        for _ in 0..6 {
+            rt.go(|| {
+                loop {
+                    let groups = [(); 3].map(|()| TaskGroup::new("short"));
+                    let jobs = groups.each_ref().map(|group| group.go(|| ()));
+                    drop(groups);
+                    jobs.map(|job| job.join().unwrap());
+                }
+            });
+        }
+        std::thread::sleep(Duration::from_micros(100 * (round % 20)));
+        drop(rt);
+    }
+}

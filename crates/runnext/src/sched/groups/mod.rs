@@ -104,8 +104,9 @@ struct Registry {
     records: Vec<Weak<Record>>,
     /// Places of groups that are gone but for the end of a turn.
     leaving: Vec<GroupId>,
-    /// What the Ps have room for.
+    /// What the Ps have room for, and what they are being given room for: new Ps get that much.
     room: usize,
+    wanted: usize,
 }
 
 impl Groups {
@@ -117,6 +118,7 @@ impl Groups {
                 records: Vec::new(),
                 leaving: Vec::new(),
                 room: 1,
+                wanted: 1,
             }),
             governor: Lock::new(govern::Govern::new(limit, procs, now)),
             used: AtomicBool::new(false),
@@ -152,50 +154,64 @@ impl Groups {
         self.records().into_iter().map(named).collect()
     }
 
+    /// For user context. Whoever has it enters no [`Call`]: if the runtime stops, one may not return, and [`close`](Self::close) would wait
+    /// for ever.
     fn registry(&self) -> MutexGuard<'_, Registry> {
         self.registry.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// A place for a new group, and room for it on all Ps. In user context.
+    /// A place for a new group; none if the Ps lack room for it ([`make_room`](Self::make_room)). In user context.
     fn add(
         &self,
         shared: &Shared,
         config: &GroupConfig,
         record: &Arc<Record>,
-    ) -> Result<GroupId, Refused> {
+    ) -> Result<Option<GroupId>, Refused> {
         let mut registry = self.registry();
         registry.leave(self);
+        if self.ledger.places() >= registry.room {
+            return Ok(None);
+        }
         let id = self.ledger.add(config, clock::now_ns())?;
         let places = self.ledger.places();
-        if places > registry.room {
-            registry.room = places.next_power_of_two().max(16);
-            self.make_room(shared, registry.room);
-        }
         if registry.records.len() < places {
             registry.records.resize(places, Weak::new());
         }
         registry.records[id.index()] = Arc::downgrade(record);
         self.used.store(true, SeqCst);
         shared.note_special();
-        Ok(id)
+        Ok(Some(id))
     }
 
     /// A group's last count is gone. In user context.
     fn remove(&self, shared: &Shared, id: GroupId) {
+        {
+            let _call = Call::brief(); // the governor's lock
+            shared.forget_governed(id);
+        }
         let mut registry = self.registry();
         if let Some(record) = registry.records.get_mut(id.index()) {
             *record = Weak::new();
         }
         registry.leaving.push(id);
-        {
-            let _call = Call::brief(); // the governor's lock
-            shared.forget_governed(id);
-        }
         registry.leave(self);
     }
 
-    /// Every P has room for so many groups. In user context: it allocates.
-    fn make_room(&self, shared: &Shared, room: usize) {
+    /// Every P gets room for one group more, at least. In user context: it allocates. With no lock held.
+    fn make_room(&self, shared: &Shared) {
+        let room = {
+            let mut registry = self.registry();
+            let room = (self.ledger.places() + 1).next_power_of_two().max(16);
+            registry.wanted = registry.wanted.max(room); // before the look at which Ps there are
+            registry.wanted
+        };
+        self.grow(shared, room);
+        let mut registry = self.registry();
+        registry.room = registry.room.max(room);
+    }
+
+    /// Every P there is has room for so many groups.
+    fn grow(&self, shared: &Shared, room: usize) {
         self.grow_governor(room);
         for p in shared.all_ps() {
             let storage = Storage::new(room);
@@ -208,8 +224,8 @@ impl Groups {
 
     /// New Ps were made. In user context.
     pub(super) fn equip(&self, shared: &Shared) {
-        let registry = self.registry();
-        self.make_room(shared, registry.room);
+        let room = self.registry().wanted;
+        self.grow(shared, room);
     }
 
     /// The runtime has stopped: groups keep what they used there, and may be used elsewhere.

@@ -98,6 +98,7 @@ impl Record {
         self.bond().config
     }
 
+    /// Whoever has it enters no [`Call`] (`Groups::registry`).
     fn bond(&self) -> MutexGuard<'_, Bond> {
         self.bond.lock().unwrap_or_else(|e| e.into_inner())
     }
@@ -116,33 +117,42 @@ impl Record {
     #[cold]
     fn bind_first(self: &Arc<Record>, shared: &Shared) -> u32 {
         let parent = self.parent.as_ref().map(|p| p.bind(shared));
+        loop {
+            match self.try_bind(shared, parent) {
+                Ok(Some(id)) => return id,
+                Ok(None) => shared.groups.make_room(shared),
+                Err(why) => panic!("the task group '{}' {why}", self.name),
+            }
+        }
+    }
+
+    /// None: the Ps lack room for it.
+    fn try_bind(
+        self: &Arc<Record>,
+        shared: &Shared,
+        parent: Option<u32>,
+    ) -> Result<Option<u32>, String> {
         let mut bond = self.bond();
         let home = self.home.load(Acquire);
         if ptr::eq(home, shared) {
-            return self.id.load(Relaxed);
+            return Ok(Some(self.id.load(Relaxed)));
         }
         if !home.is_null() {
-            drop(bond);
-            panic!(
-                "the task group '{}' is in use by another runtime: make one group for each runtime",
-                self.name
-            );
+            return Err("is in use by another runtime: make one group for each runtime".into());
         }
         let config = GroupConfig {
             parent: parent.map(|id| GroupId::from_index(id as usize)),
             ..bond.config
         };
-        let id = match shared.groups.add(shared, &config, self) {
-            Ok(id) => id.index() as u32,
-            Err(why) => {
-                drop(bond);
-                panic!("the task group '{}' cannot be used: {why}", self.name)
-            }
+        let added = shared.groups.add(shared, &config, self);
+        let Some(id) = added.map_err(|why| format!("cannot be used: {why}"))? else {
+            return Ok(None);
         };
+        let id = id.index() as u32;
         bond.shared = shared.weak();
         self.id.store(id, Relaxed);
         self.home.store(ptr::from_ref(shared).cast_mut(), Release);
-        id
+        Ok(Some(id))
     }
 
     /// Its place in `shared`, if it has one there.
