@@ -255,7 +255,7 @@ fn groups_may_end_while_their_runtime_does() {
                     let groups = [(); 3].map(|()| TaskGroup::new("short"));
                     let jobs = groups.each_ref().map(|group| group.go(|| ()));
                     drop(groups);
-                    jobs.map(|job| job.join().unwrap());
+                    jobs.into_iter().for_each(|job| job.join().unwrap());
                 }
             });
         }
