@@ -29,6 +29,7 @@
 
 mod dir;
 mod file;
+mod options;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -36,7 +37,8 @@ use std::path::{Path, PathBuf};
 use crate::sched::blocking::blocking;
 
 pub use dir::{DirBuilder, DirEntry, ReadDir, read_dir};
-pub use file::{File, OpenOptions};
+pub use file::File;
+pub use options::OpenOptions;
 pub use std::fs::{FileTimes, FileType, Metadata, Permissions};
 
 /// The absolute form of a path, with all links followed.

@@ -42,6 +42,7 @@ mod backoff;
 mod datagram;
 mod example;
 mod socket;
+mod stream;
 mod tcp;
 mod udp;
 mod unix;

@@ -11,7 +11,8 @@ use std::time::Duration;
 use runnext_sys::net as sys;
 
 use super::backoff::Backoff;
-use super::socket::{self, Descriptor, Direction, limits, socket, stream};
+use super::socket::{self, Descriptor, Direction, limits, socket};
+use super::stream::stream;
 
 /// A TCP connection; [`std::net::TcpStream`] for goroutines.
 ///

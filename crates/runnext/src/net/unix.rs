@@ -9,7 +9,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::backoff::Backoff;
-use super::socket::{self, Descriptor, limits, socket, stream};
+use super::socket::{self, Descriptor, limits, socket};
+use super::stream::stream;
 use crate::sched::blocking::blocking;
 
 /// A connection between processes of one machine; [`std::os::unix::net::UnixStream`] for goroutines.
