@@ -2,7 +2,7 @@
 
 use crate::{Check, File, Tree, api, arrows};
 
-/// The most lines of a file, without the examples in its documentation.
+/// The most lines of a file.
 const FILE_LINES: usize = 700;
 
 /// The most lines of a function.
@@ -92,7 +92,7 @@ type Say<'a> = &'a mut dyn FnMut(&File, usize, String);
 
 fn file_size(tree: &Tree, say: Say<'_>) {
     for file in tree.rust() {
-        let lines = file.text.lines().count() - lines_of_examples(file);
+        let lines = file.text.lines().count();
         if lines > FILE_LINES {
             say(
                 file,
@@ -101,21 +101,6 @@ fn file_size(tree: &Tree, say: Say<'_>) {
             );
         }
     }
-}
-
-/// Lines between fences of documentation: read beside the code, not with it.
-fn lines_of_examples(file: &File) -> usize {
-    let (mut lines, mut inside) = (0, false);
-    for comment in file.comments.iter().filter(|comment| is_doc(&comment.text)) {
-        let fence = fence(&comment.text).is_some();
-        lines += usize::from(inside || fence);
-        inside ^= fence;
-    }
-    lines
-}
-
-fn is_doc(comment: &str) -> bool {
-    comment.starts_with("///") || comment.starts_with("//!")
 }
 
 /// What stands behind the fence on a line of documentation, if there is one.
@@ -446,9 +431,6 @@ mod tests {
             broken(file_size, "a.rs", &"\n".repeat(FILE_LINES + 1)),
             [FILE_LINES + 1]
         );
-        let example = "/// ```\n/// x();\n/// ```\n";
-        let documented = format!("{}{}", example.repeat(3), "\n".repeat(FILE_LINES));
-        assert_eq!(broken(file_size, "a.rs", &documented), []);
     }
 
     #[test]
