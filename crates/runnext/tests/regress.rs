@@ -6,12 +6,12 @@ use std::cell::{Cell, RefCell};
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use common::{child, message, runtime, thread_id, until, until_asleep};
+use common::{built, child, cpu_time, message, runtime, thread_id, until, until_asleep};
 use runnext::{
-    Goroutine, JoinHandle, TaskGroup, chan, go, goroutine_local, lock_os_thread, scope, set_procs,
-    time,
+    Goroutine, JoinHandle, Runtime, TaskGroup, chan, go, goroutine_local, lock_os_thread, scope,
+    set_procs, time,
 };
 
 /// A goroutine-local made by the drop of another was dropped with the last handle: on another goroutine, perhaps another
@@ -262,4 +262,28 @@ fn groups_may_end_while_their_runtime_does() {
         std::thread::sleep(Duration::from_micros(100 * (round % 20)));
         drop(rt);
     }
+}
+
+/// A goroutine that was stopped with its thread, and got a P back because there was no other thread for it, went on in nobody's turn: its group
+/// paid nothing from then on, and no quota held it.
+#[test]
+fn a_group_pays_though_there_is_no_other_thread() {
+    let rt = built(Runtime::builder().procs(2).max_threads(2));
+    let (charged, used) = rt.run(|| {
+        let group = TaskGroup::builder("half").quota(0.5).build();
+        go(|| {
+            loop {
+                time::sleep(Duration::from_millis(1)); // it takes a thread each time
+            }
+        });
+        let hog = group.go(|| {
+            let used = || cpu_time(libc::CLOCK_THREAD_CPUTIME_ID);
+            let (before, began) = (used(), Instant::now());
+            while began.elapsed() < Duration::from_millis(200) {}
+            used() - before
+        });
+        let used = hog.join().unwrap();
+        (group.stats().cpu_time, used)
+    });
+    assert!(charged * 2 > used, "{charged:?} for {used:?}");
 }

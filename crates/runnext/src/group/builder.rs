@@ -105,13 +105,13 @@ impl TaskGroupBuilder {
     ///
     /// # Example
     /// ```
-    /// use runnext::{TaskGroup, yield_now};
+    /// use runnext::{TaskGroup, checkpoint};
     ///
     /// #[runnext::main]
     /// fn main() {
     ///     let thumbnails = TaskGroup::builder("thumbnails").quota(0.02).build();
     ///     // Left alone it would take a whole core. It goes on until it has been made to pause.
-    ///     thumbnails.enter(|| while thumbnails.stats().throttled_time.is_zero() { yield_now() });
+    ///     thumbnails.enter(|| while thumbnails.stats().throttled_time.is_zero() { checkpoint() });
     ///     assert!(thumbnails.stats().throttled_count > 0);
     /// }
     /// ```
@@ -125,13 +125,13 @@ impl TaskGroupBuilder {
     /// # Example
     /// ```
     /// use std::time::Duration;
-    /// use runnext::{TaskGroup, yield_now};
+    /// use runnext::{TaskGroup, checkpoint};
     ///
     /// #[runnext::main]
     /// fn main() {
     ///     // Little in the long run, but a request that comes after a pause is answered without one.
     ///     let rare = TaskGroup::builder("rare").quota(0.02).burst(Duration::from_secs(1)).build();
-    ///     rare.enter(|| while rare.stats().cpu_time < Duration::from_millis(5) { yield_now() });
+    ///     rare.enter(|| while rare.stats().cpu_time < Duration::from_millis(5) { checkpoint() });
     ///     assert_eq!(rare.stats().throttled_count, 0);
     /// }
     /// ```

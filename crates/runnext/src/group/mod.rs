@@ -281,13 +281,13 @@ impl TaskGroup {
     /// # Example
     /// ```
     /// use std::time::Duration;
-    /// use runnext::{TaskGroup, yield_now};
+    /// use runnext::{TaskGroup, checkpoint};
     ///
     /// #[runnext::main]
     /// fn main() {
     ///     let crawler = TaskGroup::builder("crawler").quota(0.02).build();
     ///     crawler.set_quota(None); // it is night: nobody minds
-    ///     crawler.enter(|| while crawler.stats().cpu_time < Duration::from_millis(5) { yield_now() });
+    ///     crawler.enter(|| while crawler.stats().cpu_time < Duration::from_millis(5) { checkpoint() });
     ///     assert_eq!(crawler.stats().throttled_count, 0);
     /// }
     /// ```

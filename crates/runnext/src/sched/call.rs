@@ -397,7 +397,7 @@ pub(super) fn enter_slow(m: &'static M) -> bool {
     let old = m.p_ptr();
     if let Some(p) = shared.take_idle_p(old) {
         take_p(m, p);
-        shared.resume_without_turn(m, g);
+        shared.resume_in_group(m, g);
         p.eye.dispatched(p, g);
         return true;
     }
@@ -462,8 +462,9 @@ fn sleep_wired(m: &'static M, g: &G, p: &P) {
     }
 }
 
-/// Sleeps until a dispatcher hands its P to this thread. False: the runtime has stopped.
-fn resume_wired(m: &M, g: &G) -> bool {
+/// Sleeps until somebody hands a P to this thread: a dispatcher, or one who has no other thread for it. False: the runtime has
+/// stopped.
+pub(super) fn resume_wired(m: &M, g: &G) -> bool {
     let p = m.wait_for_p();
     if p.is_null() {
         m.set_robbed();
@@ -472,6 +473,7 @@ fn resume_wired(m: &M, g: &G) -> bool {
     take_p(m, p);
     g.state.set_running();
     unwire(m, g);
+    m.shared().resume_in_group(m, g);
     m.p().eye.resumed(m.p(), g);
     true
 }

@@ -39,7 +39,7 @@ use runnext_core::owner::{Home, State};
 use runnext_sys::signal::{self, CpuTimer, Previous};
 use runnext_sys::{clock, errno, thread};
 
-use super::call::{enter_slow, take_p};
+use super::call::{enter_slow, resume_wired};
 use super::{Shared, worker};
 use crate::g::G;
 use crate::m::{self, M};
@@ -221,21 +221,14 @@ fn stop_here(m: &'static M, why: Why) {
     shared
         .observe
         .preempted(why, asked.map_or(0, |asked| asked.at));
-    let p = m.wait_for_p();
+    let resumed = resume_wired(m, g);
     shared.stranded.fetch_sub(1, Relaxed);
     m.in_handler.store(false, Relaxed);
-    if p.is_null() {
-        return m.set_robbed(); // shut down: it runs on, as nobody's, to its next call
-    }
-    take_p(m, p);
-    g.state.set_running();
-    if m.locks.get() == 0 {
-        g.unwire();
-    }
-    m.p().eye.resumed(m.p(), g);
-    // Its CPU clock stood still meanwhile: the next tick is one full slice from here.
-    m.timer_slice.set(m.p().slice.load(Relaxed));
-    m.leave();
+    if resumed {
+        // Its CPU clock stood still meanwhile: the next tick is one full slice from here.
+        m.timer_slice.set(m.p().slice.load(Relaxed));
+        m.leave();
+    } // else all has stopped: it runs on, as nobody's, to its next call
 }
 
 /// Is there anything else to run on this thread's P? Read in USER: a moment's view.

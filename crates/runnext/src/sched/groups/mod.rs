@@ -34,7 +34,7 @@
 //! # Invariants
 //! I1  A ring holds goroutines of one lane: that of the turn. It is emptied before the turn ends, so what a thief takes at once is of one.
 //! I2  A lane's count in `Lanes` is never less than the length of its list, and is exact when its turn ends.
-//! I3  On a P that runs a goroutine of a group `on` is set.
+//! I3  On a P that runs a goroutine of a group `on` is set, and it is the group's turn or `over`.
 //! I4  No turn is open on an idle P.
 //!
 //! # Context

@@ -203,13 +203,14 @@ impl Shared {
             .any(|other| turn::outnumbers(other.groups.waiting(id), here))
     }
 
-    /// A grouped goroutine goes on on an idle P that its thread found, in nobody's turn: it gives way as soon as it can.
-    pub(in crate::sched) fn resume_without_turn(&self, m: &M, g: &G) {
-        if g.lane() != ROOT_LANE {
-            let here = &m.p().groups;
-            here.set_on(true);
-            here.over.store(true, Relaxed);
-            m.note.leave(m.p().slice.load(Relaxed), false);
+    /// `g` goes on, with its thread, on a P that the thread found idle, or was handed: perhaps out of the global queue, or for want of another thread. If
+    /// that is not in its group's turn it gives way as soon as it can: what it runs meanwhile is charged to nobody (I3).
+    pub(in crate::sched) fn resume_in_group(&self, m: &M, g: &G) {
+        let (lane, p) = (g.lane(), m.p());
+        if lane != ROOT_LANE && lane != p.groups.lane() {
+            p.groups.set_on(true);
+            p.groups.over.store(true, Relaxed);
+            m.note.leave(p.slice.load(Relaxed), false);
             self.hurry(clock::now_ns());
         }
     }
