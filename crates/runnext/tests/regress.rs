@@ -4,14 +4,16 @@ mod common;
 
 use std::cell::{Cell, RefCell};
 use std::panic::{self, AssertUnwindSafe};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
 use std::sync::{Arc, Mutex};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use common::{built, child, cpu_time, message, runtime, thread_id, until, until_asleep};
 use runnext::{
-    Goroutine, JoinHandle, Runtime, TaskGroup, chan, go, goroutine_local, lock_os_thread, scope,
-    set_procs, time,
+    Goroutine, JoinHandle, Runtime, TaskGroup, blocking, chan, checkpoint, go, goroutine_local,
+    lock_os_thread, scope, set_procs, time, yield_now,
 };
 
 /// A goroutine-local made by the drop of another was dropped with the last handle: on another goroutine, perhaps another
@@ -286,4 +288,110 @@ fn a_group_pays_though_there_is_no_other_thread() {
         (group.stats().cpu_time, used)
     });
     assert!(charged * 2 > used, "{charged:?} for {used:?}");
+}
+
+/// Of two groups that pause, the one that pauses for longer was forgotten when the other went on: if the processor became idle before its time, nobody
+/// woke it.
+#[test]
+fn a_longer_pause_than_anothers_ends() {
+    let rt = runtime(1);
+    let (tx, ended) = std::sync::mpsc::channel();
+    rt.go(move || {
+        let _guard = lock_os_thread(); // it waits with its thread, and gives the P away without a look at who is next
+        let group = |name, quota| TaskGroup::builder(name).weight(10_000).quota(quota).build();
+        let (long, short) = (group("long", 0.01), group("short", 0.1));
+        let (done, rx) = chan::bounded(1);
+        let paused = long.clone();
+        long.go(move || {
+            while paused.stats().throttled_count == 0 {
+                burn(Duration::from_millis(1));
+                yield_now();
+            }
+            done.send(()).unwrap();
+        });
+        until(|| long.stats().throttled);
+        let paused = short.clone();
+        let shorter = short.go(move || {
+            while paused.stats().throttled_count == 0 {
+                burn(Duration::from_micros(100));
+                yield_now();
+            }
+        });
+        while !shorter.is_finished() {
+            burn(Duration::from_micros(50));
+            checkpoint();
+        }
+        rx.recv().unwrap();
+        tx.send(()).unwrap();
+    });
+    let ended = ended.recv_timeout(Duration::from_secs(60));
+    assert!(ended.is_ok(), "nobody woke it");
+}
+
+/// A goroutine that waited for another inside a blocking section let the others of its group run for nothing until it went on.
+#[test]
+fn who_waits_in_a_blocking_section_makes_nobody_run_for_nothing() {
+    let rt = runtime(1);
+    let (charged, used) = rt.run(|| {
+        let group = TaskGroup::new("pair");
+        let (tx, rx) = chan::bounded::<()>(0);
+        let waits = group.go(move || while blocking(|| rx.recv()).is_ok() {});
+        let works = group.go(move || {
+            for _ in 0..200 {
+                burn(Duration::from_micros(300));
+                tx.send(()).unwrap();
+            }
+        });
+        works.join().unwrap();
+        waits.join().unwrap();
+        (group.stats().cpu_time, Duration::from_micros(200 * 300))
+    });
+    assert!(charged * 10 > used * 9, "{charged:?} for {used:?}");
+}
+
+/// A future that was queued behind a goroutine that computes was not dropped when its runtime went, and who waited for it waited for ever.
+#[test]
+fn futures_behind_hogs_are_dropped_with_their_runtime() {
+    #[derive(Clone, Default)]
+    struct Seen {
+        polls: Arc<AtomicUsize>,
+        drops: Arc<AtomicUsize>,
+    }
+    /// Computes for long once, so that it queues with the hogs from then on.
+    struct Busy(Seen);
+    impl Drop for Busy {
+        fn drop(&mut self) {
+            self.0.drops.fetch_add(1, SeqCst);
+        }
+    }
+    impl Future for Busy {
+        type Output = ();
+        fn poll(self: Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> Poll<()> {
+            if self.0.polls.fetch_add(1, SeqCst) == 0 {
+                burn(Duration::from_millis(30));
+            }
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        }
+    }
+    for _ in 0..5 {
+        let (rt, seen) = (runtime(1), Seen::default());
+        let stop = Arc::new(AtomicBool::new(false));
+        rt.spawn(Busy(seen.clone()));
+        for _ in 0..3 {
+            let stop = Arc::clone(&stop);
+            rt.go(move || while !stop.load(SeqCst) {});
+        }
+        until(|| seen.polls.load(SeqCst) > 1);
+        drop(rt);
+        stop.store(true, SeqCst);
+        assert_eq!(seen.drops.load(SeqCst), 1);
+    }
+}
+
+/// Uses so much CPU time of the calling thread, without a call of the runtime.
+fn burn(time: Duration) {
+    let used = || cpu_time(libc::CLOCK_THREAD_CPUTIME_ID);
+    let begin = used();
+    while used() - begin < time {}
 }

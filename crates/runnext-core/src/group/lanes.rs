@@ -178,7 +178,8 @@ impl<Q> Lanes<Q> {
     /// Looks whether groups are active anywhere, so that the root lane is charged here too. Call at slice ends. True if the P is plain now.
     pub fn refresh(&mut self, ledger: &Ledger, now: u64) -> bool {
         if self.current.is_none() {
-            let on = ledger.any_active();
+            // Who makes a group active says so after its first one is queued.
+            let on = self.len != 0 || ledger.any_active();
             if self.on && !on {
                 self.see_root(ledger, false, now);
             }
@@ -387,6 +388,30 @@ impl<Q> Lanes<Q> {
         let low = ledger.most_behind(Priority::Low, now, absent)?;
         let better = seen.low.is_none_or(|here| is_behind(ledger, low, here));
         better.then_some(low)
+    }
+
+    /// One of a group runs here already, picked by nobody: the residency becomes the group's, whoever is next. None if the group may not run.
+    /// Not during a residency.
+    pub fn resume(&mut self, ledger: &Ledger, id: GroupId, now: u64) -> Option<Pick> {
+        debug_assert!(self.current.is_none(), "end the residency first");
+        if !ledger.may_start(id, now) {
+            return None;
+        }
+        // As if it came out of the queue.
+        self.pushed(ledger, id, 1, now);
+        let group = ledger.group(id);
+        if group.word().is_throttled() {
+            group.resume(ledger.clocks(), now);
+        }
+        let pick = match ledger.admit(id, 0, now) {
+            Ok(grant) => Some(self.start(ledger, id, grant, now)),
+            Err(until) => {
+                self.timer = earlier(self.timer, Some(until));
+                None
+            }
+        };
+        self.popped(ledger, id, 1, now);
+        pick
     }
 
     fn start(&mut self, ledger: &Ledger, id: GroupId, grant: Grant, now: u64) -> Pick {

@@ -466,6 +466,23 @@ fn stolen_time_is_not_charged() {
     );
 }
 
+/// One that runs already is charged as if it had been picked, and its group is gone when it is.
+#[test]
+fn a_residency_may_be_resumed() {
+    let ledger = Ledger::new(1, NOW);
+    let id = ledger.add(&config(100), NOW).expect("good");
+    let mut lanes = lanes(&ledger, 0);
+    let pick = lanes.resume(&ledger, id, NOW);
+    assert!(matches!(pick, Some(Pick::Run { group, until, .. }) if group == id && until > NOW));
+    assert_eq!((lanes.queued(id), lanes.current()), (0, Some((id, NOW))));
+    assert!(ledger.any_active());
+    let ended = lanes.end(&ledger, NOW + MS, 0).expect("it ran");
+    assert_eq!((ended.used, ledger.usage(id).cpu_ns), (MS, MS));
+    assert!(!ledger.any_active());
+    ledger.hold(id, NOW);
+    assert_eq!(lanes.resume(&ledger, id, NOW), None, "it may not run");
+}
+
 #[test]
 fn a_pause_for_two_reasons_is_one() {
     let ledger = Ledger::new(1, NOW);

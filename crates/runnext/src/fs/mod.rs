@@ -1,12 +1,13 @@
 //! Files: [`std::fs`] for goroutines.
 //!
-//! The kernel has no "would block" for files: a read waits for the disk with the thread that asked. So everything here runs inside
-//! [`blocking`]: a call that is quick, as most are, costs a few nanoseconds more than the standard library's, and one that
-//! is not gives its processor to others meanwhile. Names, arguments, results and errors are the standard library's, and so are
+//! The kernel has no "would block" for files: a read waits for the disk with the thread that asked. So whatever asks the system for
+//! something runs inside [`blocking`]: a call that is quick, as most are, costs a few nanoseconds more than the standard library's, and one that
+//! is not gives its processor to others meanwhile. Left to the monitor, which notices a thread that sleeps: closing a file by dropping
+//! it, and a second handle to it ([`File::try_clone`]), neither of which waits on local disks. Names, arguments, results and errors are the standard library's, and so are
 //! the types that do no work: [`Metadata`], [`Permissions`], [`FileType`], [`FileTimes`].
 //!
 //! # Blocks
-//! Everything: the goroutine, for as long as the system takes. On a plain thread: the thread.
+//! Whatever asks the system: the goroutine, for as long as the system takes. On a plain thread: the thread.
 //!
 //! # Example
 //! ```

@@ -222,6 +222,10 @@ pub(super) fn drop_local(m: &M) {
     m.shared().end_turn(m.p());
     // SAFETY: the M owns its P.
     let mut queued = unsafe { m.p().runq.drain() };
+    if let Some(first) = m.take_first() {
+        // SAFETY: it was handed over with the P, and is in no queue.
+        unsafe { queued.push_back(first.ptr()) };
+    }
     while let Some(g) = queued.pop_front() {
         // SAFETY: taken from a queue, so alive.
         let g = unsafe { g.as_ref() };
@@ -293,7 +297,14 @@ impl Shared {
     /// Everything in a queue that no thread can reach any more; those with a stack are abandoned anyway.
     fn unqueue_all(&self) -> List<G> {
         let _call = Call::brief(); // for the locks
-        let mut all = self.take_global(usize::MAX);
+        let mut all = List::new();
+        loop {
+            let some = self.take_global(usize::MAX); // some come alone
+            if some.is_empty() {
+                break;
+            }
+            all.append(some);
+        }
         while let Some(g) = self.take_urgent() {
             // SAFETY: in no list now.
             unsafe { all.push_back(g) };

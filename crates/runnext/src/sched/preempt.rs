@@ -153,16 +153,17 @@ fn slice_over(m: &'static M) {
     let Some(p) = (unsafe { m.p_ptr().as_ref() }) else {
         return;
     };
+    if !p.groups.is_on()
+        && let Some(g) = m.g()
+    {
+        // Whoever runs when the timer ticks, for all that ran since its last tick: those that never run for long have their part by chance.
+        g.charge(m.shared().config.time_slice.as_nanos() as u64);
+    }
     let slice = p.slice.load(Relaxed);
     if m.timer_slice.replace(slice) != slice {
         return; // a new turn since the last tick
     }
     p.expired.store(true, Relaxed);
-    if !p.groups.is_on()
-        && let Some(g) = m.g()
-    {
-        g.charge(m.shared().config.time_slice.as_nanos() as u64); // the timer's own measure
-    }
     if p.timers.next() != u64::MAX {
         m.shared().monitor.watch_until(p.timers.next()); // it was taken for one that does not run for long
     }

@@ -225,6 +225,14 @@ impl Shared {
         self.seat.lent.store(true, Relaxed);
         self.seat.until.store(when, Relaxed);
         fence(SeqCst); // pairs with the ones in `timers::arm` and in `Monitor::poke`
+        // Armed since the monitor looked. Those that are due are their owners' business, as it knows.
+        let armed = self.next_timer_hint();
+        let when = if armed < when && armed > clock::now_ns() {
+            self.seat.until.store(armed, Relaxed);
+            armed
+        } else {
+            when
+        };
         let found = if poked() {
             self.seat.until.store(0, Relaxed);
             Harvest::new()

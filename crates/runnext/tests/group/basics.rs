@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::time::Duration;
 
-use runnext::{TaskGroup, chan, go};
+use runnext::{TaskGroup, chan, go, time};
 
 use crate::common::{cpu_time, runtime};
 
@@ -83,6 +83,58 @@ fn time_is_counted() {
         group.stats().cpu_time >= Duration::from_millis(10),
         "kept after the runtime"
     );
+}
+
+/// Whoever waits between two short runs was charged with nothing, and of two that take turns each had half.
+#[test]
+fn time_is_counted_of_whom_it_was() {
+    let group = TaskGroup::new("work");
+    let piece = Duration::from_micros(200);
+    let (sleeper, sender, receiver) = runtime(1).run(|| {
+        let sleeper = group.go(move || {
+            for _ in 0..100 {
+                compute(piece);
+                time::sleep(Duration::from_micros(50));
+            }
+        });
+        let of_sleeper = sleeper.goroutine().clone();
+        sleeper.join().unwrap();
+        let (tx, rx) = chan::bounded(0);
+        let sender = group.go(move || {
+            for _ in 0..100 {
+                compute(piece);
+                tx.send(()).unwrap();
+            }
+        });
+        let receiver = group.go(move || rx.iter().count());
+        let pair = (sender.goroutine().clone(), receiver.goroutine().clone());
+        sender.join().unwrap();
+        assert_eq!(receiver.join().unwrap(), 100);
+        (of_sleeper.cpu_time(), pair.0.cpu_time(), pair.1.cpu_time())
+    });
+    let used = 100 * piece;
+    for (time, who) in [(sleeper, "sleeper"), (sender, "sender")] {
+        assert!(time * 2 > used, "{who}: {time:?} of {used:?}");
+    }
+    assert!(receiver * 4 < sender, "{receiver:?}, {sender:?}");
+}
+
+/// An ungrouped one is charged by chance, when the timer of its thread ticks, and was never if it did not run for two ticks at a time.
+#[test]
+fn time_of_ungrouped_ones_is_sampled() {
+    let used = runtime(1).run(|| {
+        let work = go(|| {
+            for _ in 0..200 {
+                compute(Duration::from_millis(2));
+                runnext::yield_now();
+            }
+        });
+        let goroutine = work.goroutine().clone();
+        work.join().unwrap();
+        goroutine.cpu_time()
+    });
+    let part = used.as_secs_f64() / 0.4;
+    assert!((0.5..2.0).contains(&part), "{used:?}");
 }
 
 /// Threads that keep the processors busy while `f` runs.

@@ -27,30 +27,30 @@ const DEPTH: usize = 256;
 
 /// The calling goroutine is about to wait for a lock that `owner` holds. In user context.
 pub(crate) fn lend_to(owner: *const G) {
-    let _one = super::changing(); // the owner may be giving back what another lent it
-    let call = Call::brief();
-    let (Some(m), Some(g)) = (call.m(), call.g()) else {
-        return;
-    };
+    let unused = lend(&Call::brief(), owner);
+    drop(unused); // it may be the last count
+}
+
+/// Returns a count that nobody needs.
+fn lend(call: &Call, owner: *const G) -> Option<Arc<Record>> {
+    let (m, g) = (call.m()?, call.g()?);
     let shared = m.shared_static();
     let lane = g.lane();
     if lane == ROOT_LANE || !shared.groups.lends || !shared.slab.contains(owner) {
-        return;
+        return None;
     }
+    let _one = super::changing(call); // the owner may be giving back what another lent it
     // SAFETY: a header of this runtime, which are type-stable.
     let owner = unsafe { &*owner };
     let theirs = owner.lane();
     if theirs == lane || !is_better(shared, lane, theirs) || owner.locks_held() == 0 {
-        return;
+        return None;
     }
     let raw = g.group_ptr().load(Relaxed);
     // SAFETY: the caller's own group; if it runs in another's name, that one's count is another header's, so it cannot be lent on.
-    let Some(record) = (unsafe { Record::share(raw) }) else {
-        return;
-    };
+    let record = unsafe { Record::share(raw) }?;
     if record.id_in(shared).map(|id| id.index() as u32) != Some(lane) {
-        drop(call);
-        return;
+        return Some(record);
     }
     let raw = Arc::into_raw(record);
     let free =
@@ -58,15 +58,14 @@ pub(crate) fn lend_to(owner: *const G) {
             .lent_ptr()
             .compare_exchange(ptr::null_mut(), raw.cast_mut().cast(), AcqRel, Relaxed);
     if free.is_err() {
-        drop(call);
         // SAFETY: made just above.
-        drop(unsafe { Arc::from_raw(raw) });
-        return;
+        return Some(unsafe { Arc::from_raw(raw) });
     }
     owner.set_lane(lane);
     // SAFETY: counted by the header now, and by the caller's.
     unsafe { &*raw }.lent.fetch_add(1, Relaxed);
     shared.move_owner(owner, theirs, lane);
+    None
 }
 
 /// Whether the first lane is the more entitled.
@@ -90,14 +89,11 @@ pub(crate) fn give_back(g: &G) {
     }
     // SAFETY: the caller's own group.
     let own = unsafe { Record::of(g.group_ptr().load(Relaxed)) };
-    let lane = {
+    let lent = {
         let call = Call::brief();
         let id = call.m().and_then(|m| own?.id_in(m.shared()));
-        id.map_or(ROOT_LANE, |id| id.index() as u32)
-    };
-    let lent = {
-        let _one = super::changing();
-        g.set_lane(lane);
+        let _one = super::changing(&call);
+        g.set_lane(id.map_or(ROOT_LANE, |id| id.index() as u32));
         g.lent_ptr().swap(ptr::null_mut(), AcqRel)
     };
     if !lent.is_null() {

@@ -7,14 +7,15 @@
 //! | `lane`, `since`, `key`, `tick` | the owner, where a turn begins or ends | wakers, thieves, monitor            |
 //! | `until`       | the owner; wakers bring it forward          | the monitor                                   |
 //! | `last`, `mark`| the owner                                   | who asks for CPU time                         |
-//! | `stolen`      | the monitor, blocking sections; taken by the owner | the end of the turn                     |
+//! | `stolen`      | the monitor; taken by the owner             | who asks for CPU time; the end of a turn whose thread was not read |
+//! | `slept`       | blocking sections; taken by the owner       | the end of the turn                           |
 //! | `lost`        | the monitor; taken by the owner             | where a goroutine is charged                  |
 //! | `reading`     | the owner, where a turn begins or ends, or goes on on another thread | the end of the turn  |
 //!
 //! # CPU time of single goroutines
-//! A clock for every switch would be most of the switch. So the clock is read at every switch only while runs are long ([`LONG_RUN`]); if they
-//! are short, only every so many, up to [`MAX_SKIP`], and whoever runs then gets the time since the last reading. Who runs long is
-//! charged exactly, who runs often but shortly by fair sampling. A turn's time, which is what groups are charged by, is always exact.
+//! A clock for every switch would be a good part of the switch. So the clock is read at every switch only while some runs are long ([`LONG_RUN`],
+//! [`EXACT`]); if all are short, only every so many, up to [`MAX_SKIP`], and whoever runs then gets the time since the last reading. Who runs long
+//! is charged exactly, who runs often but shortly by fair sampling. A turn's time, which is what groups are charged by, is always exact.
 //!
 //! # What the system ran in between
 //! On a busy machine a thread has its CPU for a part of the time only, and no group is to pay for the rest. A turn that lasted for long
@@ -24,7 +25,9 @@
 
 use std::cell::Cell;
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
+use std::sync::atomic::{
+    AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::*, fence,
+};
 
 use runnext_core::group::{Ended, GroupId, Key, Lanes, Ledger, Storage};
 use runnext_core::list::List;
@@ -36,53 +39,67 @@ use super::ROOT_LANE;
 use super::fifo::Fifo;
 use crate::g::G;
 use crate::lock::{Lock, LockGuard};
-use crate::m::Gauge;
 use crate::p::{P, light_leads, look_ahead};
 
 /// No turn.
 pub(super) const NO_LANE: u32 = u32::MAX;
 /// Goroutines moved from a list to the ring at once: half of it, so that those they wake find room.
 const BATCH: usize = 128;
-/// The clock is read at every switch while goroutines run for longer than this, in ns: then it costs a hundredth.
-const LONG_RUN: u64 = 1_000;
+/// After a run of this length, in ns, the clock is read at so many switches in a row: one that computes and those it wakes, which do not, take
+/// turns, and no sampling by count is fair to both. If all of them are as short as can be it costs a twelfth, mostly nothing.
+const LONG_RUN: u64 = 2_000;
+const EXACT: u32 = 32;
 /// Lost time below this is not lost but measured late, in ns.
 pub(super) const LEAST_STOLEN: u64 = 100_000;
 /// So old a reading of a thread's CPU clock will do where a turn begins, in ns: two readings a millisecond are a thousandth of it.
 const FRESH: u64 = 1_000_000;
-/// Scheduling has a price, which groups pay: threads hand over, the monitor looks. As much as this part of what they ran, and [`LEAST_STOLEN`]; what other processes take
-/// is more.
+/// Scheduling has a price, which groups pay: the monitor looks, as much as this part of what they ran, and threads hand over, which is a part of short
+/// turns and in long ones [`LEAST_STOLEN`]. What other processes take is more.
 const SCHEDULING: u64 = 16;
+const HANDING_OVER: u64 = 8;
 /// The most switches from one reading of the clock to the next: a prime, or of those that take turns always the same one would be charged.
 const MAX_SKIP: u32 = 67;
 
 pub(super) type GroupLanes = Lanes<Fifo>;
 
-/// What the CPU clock of a P's thread showed.
-#[derive(Clone, Copy)]
+/// What the CPU clock of a P's thread showed. Written by the owner; the monitor reads it too.
 struct Reading {
-    /// Whose it is.
-    m: u32,
-    at: u64,
-    cpu: u64,
+    /// Whose it is; [`NOBODYS`] while it is being written, too.
+    m: AtomicU32,
+    at: AtomicU64,
+    cpu: AtomicU64,
 }
 
-impl Reading {
-    const NONE: Reading = Reading {
-        m: u32::MAX,
-        at: 0,
-        cpu: 0,
-    };
+const NOBODYS: u32 = u32::MAX;
 
-    /// Of the thread that has `p`, whose owner asks.
-    fn new(p: &P, now: u64) -> Option<Reading> {
-        // SAFETY: an M that owns a P is alive; so is one that was just robbed, for those who rob are watched (`monitor`, I2).
-        let m = unsafe { p.m.load(Acquire).as_ref() }?;
-        let cpu = m.gauge().and_then(Gauge::cpu_ns)?;
-        Some(Reading {
-            m: m.id,
-            at: now,
-            cpu,
-        })
+impl Reading {
+    const fn new() -> Reading {
+        Reading {
+            m: AtomicU32::new(NOBODYS),
+            at: AtomicU64::new(0),
+            cpu: AtomicU64::new(0),
+        }
+    }
+
+    fn forget(&self) {
+        self.m.store(NOBODYS, Relaxed);
+        self.at.store(0, Relaxed);
+    }
+
+    fn set(&self, m: u32, at: u64, cpu: u64) {
+        self.m.store(NOBODYS, Relaxed);
+        fence(Release); // who sees what follows sees that
+        self.at.store(at, Relaxed);
+        self.cpu.store(cpu, Relaxed);
+        self.m.store(m, Release);
+    }
+
+    /// When it was, and what it showed, if it is this thread's.
+    fn of(&self, m: u32) -> Option<(u64, u64)> {
+        let is_its = self.m.load(Acquire) == m;
+        let seen = (self.at.load(Relaxed), self.cpu.load(Relaxed));
+        fence(Acquire);
+        (is_its && self.m.load(Relaxed) == m).then_some(seen)
     }
 }
 
@@ -98,8 +115,10 @@ pub(crate) struct Local {
     pub(super) since: AtomicU64,
     pub(super) until: AtomicU64,
     key: AtomicU64,
-    /// Time in this turn in which nothing ran: another process did, or the goroutine was blocked.
-    pub(super) stolen: AtomicU64,
+    /// Time in this turn in which another process ran, as far as the monitor has seen.
+    stolen: AtomicU64,
+    /// Time in this turn in which the goroutine was in a blocking section that is over.
+    pub(super) slept: AtomicU64,
     /// As `stolen`, by another process, since the last reading of the clock.
     lost: AtomicU64,
     /// Since when the turn's goroutine is in a blocking section; 0: it is not.
@@ -115,7 +134,11 @@ pub(crate) struct Local {
     /// The dispatch before which the clock was read last, and the one before which it is to be read again.
     read_at: Cell<u32>,
     read_next: Cell<u32>,
-    reading: Cell<Reading>,
+    /// The dispatch up to which it is read at every one.
+    exact_to: Cell<u32>,
+    /// What the last reading charged somebody with.
+    charged: Cell<u64>,
+    reading: Reading,
 }
 
 // SAFETY: `Cell`s are used by the P's owner only, as those of the P itself are.
@@ -139,6 +162,7 @@ impl Local {
             until: AtomicU64::new(0),
             key: AtomicU64::new(Key::IDLE.to_bits()),
             stolen: AtomicU64::new(0),
+            slept: AtomicU64::new(0),
             lost: AtomicU64::new(0),
             blocked: AtomicU64::new(0),
             ring: RunQueue::new(),
@@ -149,7 +173,9 @@ impl Local {
             mark: AtomicU64::new(0),
             read_at: Cell::new(0),
             read_next: Cell::new(0),
-            reading: Cell::new(Reading::NONE),
+            exact_to: Cell::new(0),
+            charged: Cell::new(0),
+            reading: Reading::new(),
         }
     }
 
@@ -297,7 +323,7 @@ impl Local {
         self.over.store(false, Relaxed);
         self.graced.set(false);
         self.tick.store(p.tick.load(Relaxed), Relaxed);
-        if now >= self.reading.get().at + FRESH {
+        if now >= self.reading.at.load(Relaxed) + FRESH {
             self.read_cpu(p, now);
         }
     }
@@ -350,7 +376,7 @@ impl Local {
         lanes: &mut GroupLanes,
         ledger: &Ledger,
         now: u64,
-        unrun: u64,
+        unrun: Option<u64>,
     ) -> Option<Ended> {
         let lane = self.lane();
         if lane == NO_LANE {
@@ -375,13 +401,18 @@ impl Local {
         }
         self.lane.store(NO_LANE, Relaxed);
         self.key.store(Key::IDLE.to_bits(), Relaxed);
+        let mut slept = self.slept.swap(0, Relaxed);
         let blocked = self.blocked.swap(0, Relaxed);
-        let mut stolen = self.stolen.swap(0, Relaxed);
         if blocked != 0 {
-            stolen += now.saturating_sub(blocked);
+            slept += now.saturating_sub(blocked);
         }
-        // The same time twice, but for CPU time used in a blocking section.
-        lanes.end(ledger, now, stolen.max(unrun))
+        let stolen = self.stolen.swap(0, Relaxed);
+        let off = match unrun {
+            // Of which the sections are a part, but for CPU time used in them.
+            Some(unrun) => unrun.max(slept),
+            None => stolen + slept,
+        };
+        lanes.end(ledger, now, off)
     }
 
     /// Whether a light goroutine that gave way goes into the ring: its lane has the turn, and others may help with what is there.
@@ -475,9 +506,12 @@ impl Local {
     fn read_clock(&self, tick: u32) {
         let ran = self.charge_last();
         let runs = tick.wrapping_sub(self.read_at.get()).max(1);
-        let next = match ran > LONG_RUN * u64::from(runs) {
-            true => 1,
-            false => (2 * runs).min(MAX_SKIP),
+        if ran > LONG_RUN * u64::from(runs) {
+            self.exact_to.set(tick.wrapping_add(EXACT));
+        }
+        let next = match self.exact_to.get().wrapping_sub(tick) {
+            1..=EXACT => 1,
+            _ => (2 * runs).min(MAX_SKIP),
         };
         self.read_at.set(tick);
         self.read_next.set(tick.wrapping_add(next));
@@ -493,12 +527,24 @@ impl Local {
         }
         let last = self.last.load(Relaxed);
         // SAFETY: it ran here last, and headers are type-stable; one that ended takes itself out (`charge_own`).
-        match unsafe { last.as_ref() } {
-            Some(g) => {
-                g.charge(ns);
-                ns
-            }
-            None => 0,
+        let charged = unsafe { last.as_ref() }.map_or(0, |g| {
+            g.charge(ns);
+            ns
+        });
+        self.charged.set(charged);
+        charged
+    }
+
+    /// The turn ends, and for so long of it its thread was not on a CPU: more than the monitor had seen. Who ran last gets that back, if it was
+    /// charged with it: who runs for long is who is interrupted.
+    pub(super) fn refund(&self, unrun: u64) {
+        let more = unrun.saturating_sub(self.stolen.load(Relaxed));
+        let back = more.min(self.charged.replace(0));
+        // SAFETY: as in `charge_last`.
+        if back != 0
+            && let Some(g) = unsafe { self.last.load(Relaxed).as_ref() }
+        {
+            g.uncharge(back);
         }
     }
 
@@ -508,10 +554,16 @@ impl Local {
             .saturating_sub(self.lost.load(Relaxed))
     }
 
-    /// Reads the CPU clock of the P's thread.
-    fn read_cpu(&self, p: &P, now: u64) {
-        self.reading
-            .set(Reading::new(p, now).unwrap_or(Reading::NONE));
+    /// Reads the CPU clock of the P's thread: whose it is, and what it shows.
+    fn read_cpu(&self, p: &P, now: u64) -> Option<(u32, u64)> {
+        // SAFETY: an M that owns a P is alive; so is one that was just robbed, for those who rob are watched (`monitor`, I2).
+        let m = unsafe { p.m.load(Acquire).as_ref() };
+        let read = m.and_then(|m| Some((m.id, m.gauge()?.cpu_ns()?)));
+        match read {
+            Some((m, cpu)) => self.reading.set(m, now, cpu),
+            None => self.reading.forget(),
+        }
+        read
     }
 
     /// A thread has the P from here on, which calls this: another one than before, or the same after a sleep.
@@ -519,33 +571,52 @@ impl Local {
         if self.lane() != NO_LANE {
             self.read_cpu(p, clock::now_ns());
         } else {
-            self.reading.set(Reading::NONE); // the next turn begins with one
+            self.reading.forget(); // the next turn begins with one
         }
     }
 
-    /// How long of the turn, which ends now, its thread was not on a CPU: it waited for one, or slept. 0 of short turns.
-    pub(super) fn unrun(&self, p: &P, now: u64) -> u64 {
-        let since = self.since.load(Relaxed);
-        let lasted = now.saturating_sub(since);
+    /// How long of the turn, which ends now, its thread was not on a CPU: it waited for one, or slept. None of short turns, and where the
+    /// thread's clock was not read.
+    pub(super) fn unrun(&self, p: &P, now: u64) -> Option<u64> {
+        let lasted = now.saturating_sub(self.since.load(Relaxed));
         if self.lane() == NO_LANE || lasted < LEAST_STOLEN {
-            return 0;
+            return None;
         }
-        let before = self.reading.get();
-        self.read_cpu(p, now);
-        let after = self.reading.get();
-        if after.m != before.m || after.m == Reading::NONE.m {
-            return 0;
-        }
-        let ran = after.cpu.saturating_sub(before.cpu);
-        let passed = now - since.min(before.at);
-        let price = LEAST_STOLEN + ran / SCHEDULING;
-        passed.saturating_sub(ran + price).min(lasted)
+        let whose = self.reading.m.load(Relaxed);
+        let before = self.reading.of(whose);
+        let (m, cpu) = self.read_cpu(p, now)?;
+        let (at, was) = before.filter(|_| whose == m)?;
+        let ran = cpu.saturating_sub(was);
+        let price = LEAST_STOLEN.min(ran / HANDING_OVER) + ran / SCHEDULING;
+        let passed = now - at.min(now - lasted);
+        Some(passed.saturating_sub(ran + price).min(lasted))
     }
 
-    /// For so long of this turn the system ran something else. By the monitor.
-    pub(super) fn note_lost(&self, ns: u64) {
-        self.stolen.fetch_add(ns, Relaxed);
-        self.lost.fetch_add(ns, Relaxed);
+    /// The monitor's look at a turn whose thread is `m`: its CPU clock shows `cpu` now. For how long of the turn it was on none.
+    pub(super) fn note_cpu(&self, m: u32, cpu: u64, now: u64) -> u64 {
+        let since = self.since.load(Relaxed);
+        let turn = self.lane() != NO_LANE && self.blocked.load(Relaxed) == 0;
+        let Some((at, was)) = self.reading.of(m).filter(|_| turn) else {
+            return self.stolen.load(Relaxed);
+        };
+        let passed = now.saturating_sub(at.min(since));
+        let off = passed.saturating_sub(cpu.saturating_sub(was));
+        let before = self.stolen.load(Relaxed);
+        if off > before + LEAST_STOLEN && self.since.load(Relaxed) == since {
+            self.stolen.store(off, Relaxed);
+            self.lost.fetch_add(off - before, Relaxed);
+        }
+        self.stolen.load(Relaxed)
+    }
+
+    /// Another one runs: if who ran before is in a blocking section, that one went with it.
+    #[inline]
+    pub(super) fn leave_section(&self) {
+        if self.blocked.load(Relaxed) != 0 {
+            let since = self.blocked.swap(0, Relaxed);
+            self.slept
+                .fetch_add(clock::now_ns().saturating_sub(since), Relaxed);
+        }
     }
 
     /// `g` is about to run, or nobody.
@@ -554,10 +625,13 @@ impl Local {
         self.last.store(g.cast_mut(), Relaxed);
     }
 
-    /// The clock starts anew: what was between is nobody's.
+    /// Who ran last is charged, and the clock starts anew: what comes before the next is nobody's.
     pub(super) fn forget_last(&self, p: &P) {
+        if !self.last.load(Relaxed).is_null() {
+            self.charge_last();
+            self.set_last(ptr::null());
+        }
         let tick = p.tick.load(Relaxed);
-        self.set_last(ptr::null());
         self.read_at.set(tick);
         self.read_next.set(tick);
     }
@@ -580,6 +654,6 @@ impl Local {
             since => since,
         };
         end.saturating_sub(self.since.load(Relaxed))
-            .saturating_sub(self.stolen.load(Relaxed))
+            .saturating_sub(self.stolen.load(Relaxed) + self.slept.load(Relaxed))
     }
 }

@@ -316,6 +316,10 @@ impl Shared {
             return;
         }
         self.seat.heap_emptied();
+        // The word had room for the earliest only, and who picks arms for what it throttles itself.
+        if let Some(next) = self.groups.ledger.next_resume(now) {
+            self.arm_groups(next);
+        }
         self.release_governed(now);
         self.wake_one();
     }
@@ -332,13 +336,15 @@ impl Shared {
 
 /// The group of a goroutine that calls, or is kept by a handle. In user context.
 pub(crate) fn of(g: &G) -> Option<Arc<Record>> {
-    let _one = changing();
+    let call = Call::brief();
+    let _one = changing(&call);
     // SAFETY: counted by the header, which is kept; it changes under the lock only, or where nobody has a handle.
     unsafe { Record::share(g.group_ptr().load(Acquire)) }
 }
 
-/// Who reads another goroutine's group must not meet its change.
-fn changing() -> MutexGuard<'static, ()> {
+/// Who reads another goroutine's group must not meet its change. In a call: who has it is not stopped, and if the runtime is, does not wait for ever
+/// with it.
+fn changing(_: &Call) -> MutexGuard<'static, ()> {
     static CHANGING: Mutex<()> = Mutex::new(());
     CHANGING.lock().unwrap_or_else(|e| e.into_inner())
 }
@@ -351,7 +357,8 @@ pub(crate) fn move_to(shared: &Shared, g: &G, group: Option<Arc<Record>>) {
         None => (ROOT_LANE, ptr::null()),
     };
     let old = {
-        let _one = changing();
+        let call = Call::brief();
+        let _one = changing(&call);
         g.group_ptr().swap(raw.cast_mut(), AcqRel)
     };
     g.set_lane(lane);

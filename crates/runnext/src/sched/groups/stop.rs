@@ -12,7 +12,7 @@ use runnext_core::owner::{Seen, State};
 use runnext_sys::clock;
 
 use super::fifo::Fifo;
-use super::local::{LEAST_STOLEN, NO_LANE};
+use super::local::{Local, NO_LANE};
 use super::turn::{self, Next};
 use super::{ROOT_LANE, Record};
 use crate::g::G;
@@ -29,6 +29,9 @@ const GRACE: u64 = 1_000_000;
 pub(super) const PATIENCE: u64 = 150_000;
 /// How soon the monitor looks again at a turn that should have ended, in ns.
 const AGAIN: u64 = 100_000;
+
+/// A turn on a busy machine lasts for so many slices longer, at most, until it has had one. A guess.
+const STRETCH: u64 = 4;
 
 /// What the monitor saw of a P's turn.
 #[derive(Clone, Copy)]
@@ -97,7 +100,7 @@ impl Shared {
             *seen = Watched::NEVER;
             return u64::MAX;
         };
-        let computes = self.note_stolen(p, m, seen, now);
+        let (computes, stolen) = self.look_at_thread(p, m, seen);
         let lane = here.lane();
         let must = here.over.load(Relaxed) || here.limited.load(Relaxed) || self.contends(p, lane);
         // Somebody's time has come: whether it may take this turn is known when it is awake.
@@ -107,7 +110,9 @@ impl Shared {
             .min(self.light_may_run(p, m, seen, now));
         let until = match (lane, must) {
             (NO_LANE, true) => now,
-            (_, true) => here.until.load(Relaxed),
+            // Cut short by somebody who woke up.
+            (_, true) if here.over.load(Relaxed) => here.until.load(Relaxed),
+            (_, true) => self.end_of_slice(here, m, stolen, now),
             (_, false) => u64::MAX,
         };
         if now < until.min(woken) {
@@ -119,6 +124,19 @@ impl Shared {
         }
         self.insist(p, m, seen, now, computes);
         now + AGAIN
+    }
+
+    /// When the slice of the running turn is used up, of which its thread was on no CPU for `stolen` ns. If it waits for one it gets that later, or on
+    /// a busy machine turns would be too short to get anywhere. Not all of it: it may be a thread that gives its CPU away itself.
+    fn end_of_slice(&self, here: &Local, m: &M, stolen: u64, now: u64) -> u64 {
+        let until = here.until.load(Relaxed);
+        let slice = until.saturating_sub(here.since.load(Relaxed));
+        let later = until.saturating_add(stolen.min(slice.saturating_mul(STRETCH)));
+        let waits = || m.gauge().and_then(Gauge::state) == Some(b'R');
+        match until <= now && now < later && waits() {
+            true => later,
+            false => until,
+        }
     }
 
     /// When a light goroutine that waits behind the running one, of the same group, may take its place; NEVER if none does, or the running
@@ -159,23 +177,18 @@ impl Shared {
         }
     }
 
-    /// Time that passed while the thread did not run though it could is not the group's. True: it has computed since the last look.
-    fn note_stolen(&self, p: &P, m: &M, seen: &mut Watched, now: u64) -> bool {
-        let here = &p.groups;
+    /// Reads the clock of the turn's thread. Whether it has computed since the last look, and for how long of the turn it was on no CPU: that
+    /// time is not the group's.
+    fn look_at_thread(&self, p: &P, m: &M, seen: &mut Watched) -> (bool, u64) {
         let Some(cpu) = m.gauge().and_then(Gauge::cpu_ns) else {
-            return false;
+            return (false, 0);
         };
+        let now = clock::now_ns(); // the look began earlier, perhaps much: the monitor too waits for a CPU
         let (same, passed) = (seen.m == m.id, now - seen.at);
         let ran = cpu.saturating_sub(seen.cpu);
-        let whole = same && here.since.load(Relaxed) <= seen.at;
-        if whole && here.blocked.load(Relaxed) == 0 && here.lane() != NO_LANE {
-            let lost = passed.saturating_sub(ran);
-            if lost > LEAST_STOLEN {
-                here.note_lost(lost);
-            }
-        }
         (seen.m, seen.cpu, seen.at) = (m.id, cpu, now);
-        same && ran > passed / 4 * 3
+        let computes = same && ran > passed / 4 * 3;
+        (computes, p.groups.note_cpu(m.id, cpu, now))
     }
 
     /// Whether anything waits that may run: of other lanes, anywhere; of `lane`, which runs on `p`, far more elsewhere than here.
@@ -203,12 +216,11 @@ impl Shared {
             .any(|other| turn::outnumbers(other.groups.waiting(id), here))
     }
 
-    /// `g` goes on, with its thread, on a P that the thread found idle, or was handed: perhaps out of the global queue, or for want of another thread. If
-    /// that is not in its group's turn it gives way as soon as it can: what it runs meanwhile is charged to nobody (I3).
+    /// `g` goes on, with its thread, on a P that the thread found idle, or was handed: perhaps out of the global queue, or for want of another
+    /// thread. If that is not in its group's turn it is from now on; or, if its group may not run, it gives way as soon as it can (I3).
     pub(in crate::sched) fn resume_in_group(&self, m: &M, g: &G) {
         let (lane, p) = (g.lane(), m.p());
-        if lane != ROOT_LANE && lane != p.groups.lane() {
-            p.groups.set_on(true);
+        if lane != ROOT_LANE && lane != p.groups.lane() && !turn::open(self, p, g) {
             p.groups.over.store(true, Relaxed);
             m.note.leave(p.slice.load(Relaxed), false);
             self.hurry(clock::now_ns());
@@ -225,7 +237,6 @@ impl Shared {
             return false;
         }
         let here = &p.groups;
-        here.charge_last();
         stop.weigh(g);
         g.wire(m);
         g.state.set_runnable();
@@ -387,7 +398,7 @@ pub(in crate::sched) fn unblocked(since: u64, kept: bool) {
         if let Some(m) = call.m() {
             let here = &m.p().groups;
             if here.blocked.swap(0, Relaxed) == since {
-                here.stolen.fetch_add(lasted, Relaxed);
+                here.slept.fetch_add(lasted, Relaxed);
                 here.charge_last();
                 if let Some(g) = m.g() {
                     here.set_last(g);

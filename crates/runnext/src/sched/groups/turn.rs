@@ -6,14 +6,15 @@ use std::hint;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::Ordering::*;
 
-use runnext_core::group::{GroupId, Pick, ROOT};
+use runnext_core::group::{GroupId, Key, Pick, ROOT};
 use runnext_core::list::List;
 use runnext_core::next;
 use runnext_sys::clock;
 
-use super::local::NO_LANE;
+use super::local::{GroupLanes, NO_LANE};
 use super::{ROOT_LANE, Record};
 use crate::g::G;
+use crate::lock::LockGuard;
 use crate::p::P;
 use crate::sched::{Shared, worker};
 
@@ -70,6 +71,7 @@ fn dispatched(shared: &Shared, p: &P, g: NonNull<G>) -> NonNull<G> {
     // SAFETY: it was queued, so it is alive.
     let header = unsafe { g.as_ref() };
     p.groups.set_last(header);
+    p.groups.leave_section();
     if header.stamp().load(Relaxed) != 0 {
         measure(shared, p, header);
     }
@@ -111,7 +113,7 @@ pub(super) fn turn(shared: &Shared, p: &P) -> Next {
     }
     here.over.store(false, Relaxed);
     loop {
-        let root = !p.runq.is_empty() || shared.has_global();
+        let root = shared.root_waits(p);
         let mut lanes = here.lanes();
         if lanes.refresh(ledger, now) {
             here.set_on(false);
@@ -122,20 +124,10 @@ pub(super) fn turn(shared: &Shared, p: &P) -> Next {
         let timer = lanes.take_timer();
         match pick {
             Pick::Run { group, until, key } => {
-                let limited = ledger.is_limited(group) || shared.governs(group);
-                here.limited.store(limited, Relaxed);
-                let others = root && group != ROOT || lanes.groups().iter().any(|&id| id != group);
-                here.begin(p, &mut lanes, group, key, now);
-                here.until.store(until, Relaxed);
-                drop(lanes);
-                if limited || others {
-                    shared.hurry(until);
-                }
+                begin(shared, p, lanes, (group, until, key), now);
                 timer.inspect(|&at| shared.arm_groups(at));
                 if let Some(g) = in_turn(shared, p) {
-                    if shared.searchers.idle() != 0 && shared.offers_grouped(p) {
-                        shared.wake_one(); // what went back to the lists was announced to nobody
-                    }
+                    shared.announce_listed(p);
                     let g = dispatched(shared, p, g);
                     // SAFETY: it was queued, so it is alive.
                     shared.watch_timers(p, unsafe { g.as_ref() }); // that of a group may be new
@@ -162,19 +154,77 @@ pub(super) fn turn(shared: &Shared, p: &P) -> Next {
     }
 }
 
+/// The turn of a group that was picked begins.
+fn begin(
+    shared: &Shared,
+    p: &P,
+    mut lanes: LockGuard<'_, GroupLanes>,
+    (group, until, key): (GroupId, u64, Key),
+    now: u64,
+) {
+    let here = &p.groups;
+    let limited = shared.groups.ledger.is_limited(group) || shared.governs(group);
+    here.limited.store(limited, Relaxed);
+    let others = lanes.groups().iter().any(|&id| id != group);
+    here.begin(p, &mut lanes, group, key, now);
+    here.until.store(until, Relaxed);
+    drop(lanes);
+    if limited || others || group != ROOT && shared.root_waits(p) {
+        shared.hurry(until);
+    }
+}
+
+/// `g` runs on `p`, picked by nobody: from here on it is its group's turn, and its group pays. False: its group may not run.
+pub(super) fn open(shared: &Shared, p: &P, g: &G) -> bool {
+    let (here, ledger) = (&p.groups, &shared.groups.ledger);
+    let now = clock::now_ns();
+    shared.end_turn(p);
+    here.set_on(true);
+    let mut lanes = here.lanes();
+    let pick = lanes.resume(ledger, GroupId::from_index(g.lane() as usize), now);
+    let timer = lanes.take_timer();
+    let opens = match pick {
+        Some(Pick::Run { group, until, key }) => {
+            begin(shared, p, lanes, (group, until, key), now);
+            shared.announce_listed(p);
+            dispatched(shared, p, g.ptr());
+            true
+        }
+        _ => {
+            drop(lanes);
+            false
+        }
+    };
+    timer.inspect(|&at| shared.arm_groups(at));
+    opens
+}
+
 impl Shared {
+    /// Whether the root lane has something for `p`.
+    fn root_waits(&self, p: &P) -> bool {
+        !p.runq.is_empty() || self.has_global()
+    }
+
+    /// What went back to the lists of `p` was announced to nobody.
+    fn announce_listed(&self, p: &P) {
+        if self.searchers.idle() != 0 && self.offers_grouped(p) {
+            self.wake_one();
+        }
+    }
+
     /// Ends the turn that is open on a P the caller owns: who had it is charged. Nothing, if none is.
     pub(in crate::sched) fn end_turn(&self, p: &P) {
         if p.groups.is_on() {
-            p.groups.charge_last();
-            p.groups.forget_last(p);
             self.end_turn_at(p, clock::now_ns());
+            p.groups.forget_last(p);
         }
     }
 
     /// Whose turn that was.
     pub(super) fn end_turn_at(&self, p: &P, now: u64) -> Option<GroupId> {
         let unrun = p.groups.unrun(p, now);
+        p.groups.charge_last();
+        unrun.inspect(|&ns| p.groups.refund(ns));
         let ended = {
             let mut lanes = p.groups.lanes();
             p.groups
@@ -217,10 +267,16 @@ impl Shared {
         };
         // SAFETY: the caller owns p.
         let roll = unsafe { p.own() }.dice.u32();
-        order.start(roll).into_iter().any(|id| {
+        let found = order.start(roll).into_iter().any(|id| {
             let victim = self.p(id).filter(|victim| !ptr::eq(*victim, p));
             victim.is_some_and(|victim| take_from(self, p, victim, None, now))
-        })
+        });
+        // Who queued on one that is too many since may not have seen that.
+        found
+            || self
+                .all_ps()
+                .skip(self.procs())
+                .any(|old| take_from(self, p, old, None, now))
     }
 
     /// Everything in the lists of a P. The runtime has stopped.
@@ -241,15 +297,17 @@ impl Shared {
         while p.groups.listed() != 0 {
             let (id, gs) = {
                 let mut lanes = p.groups.lanes();
-                let Some(&id) = lanes.groups().first() else {
+                // What others have is in the ring.
+                let mut at = 0..lanes.groups().len();
+                let Some(id) = at.find_map(|at| {
+                    let id = lanes.groups()[at];
+                    (lanes.queue(id).len() != 0).then_some(id)
+                }) else {
                     return;
                 };
                 let all = p.groups.unlist(&mut lanes, ledger, id, usize::MAX, now);
                 (id, all)
             };
-            if gs.is_empty() {
-                return; // the rest of it is in the ring
-            }
             let to = id.index() % self.procs();
             if let Some(other) = self.p(to) {
                 let lane = id.index() as u32;
