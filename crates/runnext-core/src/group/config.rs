@@ -180,6 +180,11 @@ pub fn fraction_ppm(fraction: f64) -> Result<u32, Refused> {
     Ok((fraction.max(FLOOR) * 1e6).round() as u32)
 }
 
+/// The target of [`CpuLimit::Adaptive`], clamped: below 0.1 ms every wake-up is late, above 1 s none ever is.
+pub fn target(target_p99: Duration) -> Duration {
+    target_p99.clamp(Duration::from_micros(100), Duration::from_secs(1))
+}
+
 /// What a new group is like.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GroupConfig {

@@ -16,7 +16,7 @@
 
 use core::time::Duration;
 
-use super::config::{FLOOR, MS};
+use super::config::{self, FLOOR, MS};
 
 /// How often the loop looks, in ns.
 pub const WINDOW: u64 = 10 * MS;
@@ -45,9 +45,8 @@ pub struct Feedback {
 impl Feedback {
     /// Keeps 99 of 100 wake-ups below `target`, which is clamped to between 0.1 ms and 1 s; begins without a limit.
     pub fn new(target: Duration, now: u64) -> Feedback {
-        let target = target.as_nanos().min(u128::from(u64::MAX)) as u64;
         Feedback {
-            target: target.clamp(MS / 10, 1000 * MS),
+            target: config::target(target).as_nanos() as u64,
             limit: ALL,
             seen: 0,
             late: 0,

@@ -24,6 +24,7 @@ pub(crate) enum Limit {
     None,
     /// In millionths of all Ps.
     Part(u32),
+    /// The target, clamped: who compares with it and the feedback mean the same.
     Adaptive(std::time::Duration),
 }
 
@@ -32,7 +33,7 @@ impl Limit {
         Ok(match limit {
             CpuLimit::Unlimited => Limit::None,
             CpuLimit::Fraction(part) => Limit::Part(config::fraction_ppm(part)?),
-            CpuLimit::Adaptive { target_p99 } => Limit::Adaptive(target_p99),
+            CpuLimit::Adaptive { target_p99 } => Limit::Adaptive(config::target(target_p99)),
         })
     }
 }
@@ -181,5 +182,31 @@ impl Shared {
             (group.is_governed() || group.priority() == Priority::Low)
                 && ledger.usage(id).queued != 0
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Wake-ups were compared with what was asked for, and so with a target of zero each one was late.
+    #[test]
+    fn a_target_is_clamped_where_it_is_taken() {
+        let taken = |target_p99| match Limit::new(CpuLimit::Adaptive { target_p99 }) {
+            Ok(Limit::Adaptive(target)) => target,
+            other => panic!("{other:?}"),
+        };
+        let (least, most) = (Duration::from_micros(100), Duration::from_secs(1));
+        for (asked, target) in [
+            (Duration::ZERO, least),
+            (least, least),
+            (Duration::from_millis(2), Duration::from_millis(2)),
+            (most, most),
+            (Duration::MAX, most),
+        ] {
+            assert_eq!(taken(asked), target, "{asked:?}");
+        }
     }
 }
