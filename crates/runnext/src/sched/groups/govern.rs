@@ -2,21 +2,26 @@
 //!
 //! The governor is told of governed groups' turns when they end, under its lock. When it stops a group the ledger is told, and no P picks the
 //! group until the governor lets it go on: at a time that is armed like a timer (`Groups::at`). With `CpuLimit::Adaptive` the monitor looks
-//! every 10 ms at what the wake-ups of the others waited, and moves the limit of the governed, and of the Low groups.
+//! every 10 ms at what the wake-ups of the others waited, and moves the limit of the governed, and of the Low groups. Who is kept waiting and
+//! never runs has no wake-up to measure; so it also looks, up to every millisecond, for groups that wait while nothing of them runs.
 
 use std::sync::atomic::Ordering::*;
 
 use runnext_core::group::{
-    CpuLimit, Feedback, Governor, GroupId, Priority, Refused, Verdict, config,
+    CpuLimit, Feedback, Governor, GroupId, Priority, ROOT, Refused, Verdict, config,
 };
 use runnext_sys::clock;
 
-use super::Groups;
+use super::{Groups, ROOT_LANE};
+use crate::p::P;
 use crate::sched::Shared;
 use crate::sched::call::Call;
+use crate::sched::timers::NEVER;
 
 /// How often clocks are put right and the feedback looks, in ns.
 const LOOK: u64 = 10_000_000;
+/// How often at most it is looked for groups that stand still, in ns.
+const STALLS: u64 = 1_000_000;
 
 /// A checked [`CpuLimit`].
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +49,33 @@ pub(super) struct Govern {
     /// The limit in force, in millionths.
     ppm: Option<u32>,
     looked: u64,
+    /// By place, for the feedback.
+    standing: Vec<Standing>,
+    stalls_at: u64,
+}
+
+/// Since when a group has waited with nothing of it running.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Standing {
+    /// When it was first seen so; NEVER: it is not.
+    since: u64,
+    /// What it had used by then: if it has used more it was running in between.
+    used: u64,
+}
+
+impl Standing {
+    const NOT: Standing = Standing {
+        since: NEVER,
+        used: 0,
+    };
+
+    /// It waits and does not run. For how long so far, as far as was seen.
+    fn seen(&mut self, used: u64, now: u64) -> u64 {
+        if self.since == NEVER || self.used != used {
+            *self = Standing { since: now, used };
+        }
+        now - self.since
+    }
 }
 
 impl Govern {
@@ -60,7 +92,18 @@ impl Govern {
             feedback,
             ppm,
             looked: now,
+            standing: Vec::new(),
+            stalls_at: 0,
         }
+    }
+
+    /// Moves into more room for `standing`; the caller drops what comes back.
+    fn make_standing(&mut self, mut room: Vec<Standing>) -> Vec<Standing> {
+        if room.len() > self.standing.len() {
+            room[..self.standing.len()].copy_from_slice(&self.standing);
+            std::mem::swap(&mut self.standing, &mut room);
+        }
+        room
     }
 }
 
@@ -69,8 +112,15 @@ impl Groups {
     pub(super) fn grow_governor(&self, places: usize) {
         let mut room = Governor::unlimited();
         room.reserve(places);
+        let standing = match self.limit {
+            Limit::Adaptive(_) => vec![Standing::NOT; places],
+            _ => Vec::new(),
+        };
         let call = Call::brief();
-        let old = self.governor.lock().governor.grow(room);
+        let old = {
+            let mut govern = self.governor.lock();
+            (govern.governor.grow(room), govern.make_standing(standing))
+        };
         drop(call);
         drop(old);
     }
@@ -136,9 +186,11 @@ impl Shared {
         govern.governor.limit(ppm, procs, now);
     }
 
-    /// A goroutine of a High or Normal group waited so long for a P.
-    pub(super) fn note_wait(&self, ns: u64) {
-        if let Limit::Adaptive(target) = self.groups.limit {
+    /// A goroutine in a turn of a High or Normal lane waited so long for a P. A governed group waits because of the limit itself.
+    pub(super) fn note_wait(&self, lane: u32, ns: u64) {
+        if let Limit::Adaptive(target) = self.groups.limit
+            && !self.governs(GroupId::from_index(lane as usize))
+        {
             self.groups.seen.fetch_add(1, Relaxed);
             if u128::from(ns) > target.as_nanos() {
                 self.groups.late.fetch_add(1, Relaxed);
@@ -150,6 +202,7 @@ impl Shared {
     pub(in crate::sched) fn tend_groups(&self, now: u64) {
         let limit = {
             let mut govern = self.groups.governor.lock();
+            self.look_for_stalls(&mut govern, now);
             if now < govern.looked + LOOK {
                 return;
             }
@@ -171,6 +224,45 @@ impl Shared {
             self.groups.ledger.set_low_limit(Some(ppm), now);
             self.release_governed(now);
         }
+    }
+
+    /// Tells the feedback for how long groups have stood that could run. Who ran between two looks has used something, or is running still.
+    fn look_for_stalls(&self, govern: &mut Govern, now: u64) {
+        let Some(feedback) = govern.feedback.as_mut() else {
+            return;
+        };
+        if now < govern.stalls_at {
+            return;
+        }
+        govern.stalls_at = now + STALLS;
+        let ledger = &self.groups.ledger;
+        let known = govern.standing.iter_mut().take(ledger.places());
+        for (at, standing) in known.enumerate() {
+            let id = GroupId::from_index(at);
+            let usage = ledger.usage(id);
+            let stands = match id {
+                ROOT => self.root_stands(),
+                _ => usage.queued != 0 && usage.running == 0,
+            };
+            let group = ledger.group(id);
+            let fair = group.priority() != Priority::Low && !group.is_governed();
+            // One that its own quota stops does not wait for others.
+            if stands && fair && ledger.may_start(id, now) {
+                feedback.stalled(standing.seen(usage.cpu_ns, now));
+            } else {
+                *standing = Standing::NOT;
+            }
+        }
+    }
+
+    /// Whether goroutines without a group wait and none of them runs. A P that takes no turns runs no others.
+    fn root_stands(&self) -> bool {
+        let runs = |p: &P| match p.groups.is_on() {
+            true => p.groups.lane() == ROOT_LANE,
+            false => !p.m.load(Relaxed).is_null(),
+        };
+        let waits = self.has_global() || self.all_ps().any(P::has_work);
+        waits && !self.all_ps().any(runs)
     }
 
     /// Whether a group that lives in what others leave, or is governed, wants more than it has.
@@ -208,5 +300,14 @@ mod tests {
         ] {
             assert_eq!(taken(asked), target, "{asked:?}");
         }
+    }
+
+    #[test]
+    fn who_has_run_between_two_looks_did_not_stand() {
+        let mut standing = Standing::NOT;
+        assert_eq!(standing.seen(7, 100), 0);
+        assert_eq!(standing.seen(7, 150), 50);
+        assert_eq!(standing.seen(8, 200), 0);
+        assert_eq!(standing.seen(8, 230), 30);
     }
 }

@@ -87,7 +87,7 @@ fn measure(shared: &Shared, p: &P, g: &G) {
         record.wake_latency.record(waited);
     }
     if p.groups.key().is_fair() {
-        shared.note_wait(waited);
+        shared.note_wait(p.groups.lane(), waited);
     }
 }
 
