@@ -5,7 +5,9 @@
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::io;
+use std::time::Duration;
 
+use runnext_core::group::CpuLimit;
 use runnext_sys::signal::SIGURG;
 
 /// `RUNNEXT_DEBUG=name=value,name=value`, after Go's GODEBUG.
@@ -127,11 +129,47 @@ pub(crate) fn number(name: &str, least: usize, most: usize) -> Option<usize> {
     })
 }
 
-/// A number above 0 and up to 1 from the environment.
-pub(crate) fn fraction(name: &str) -> Option<f64> {
-    variable(name, |text| match text.parse() {
-        Ok(x) if x > 0.0 && x <= 1.0 => Ok(x),
-        _ => Err("it must be a number above 0 and up to 1".into()),
+/// A time in milliseconds from the environment, with decimals if need be.
+pub(crate) fn millis(name: &str, least: Duration, most: Duration) -> Option<Duration> {
+    variable(name, |text| {
+        let range = least..=most;
+        let given = parse_millis(text).filter(|d| range.contains(d));
+        let in_ms = |d: Duration| d.as_secs_f64() * 1e3;
+        given.ok_or_else(|| {
+            let (least, most) = (in_ms(least), in_ms(most));
+            format!("it must be a number of milliseconds from {least} to {most}")
+        })
+    })
+}
+
+/// Milliseconds, to the nanosecond. None: not a number, negative, or too many.
+fn parse_millis(text: &str) -> Option<Duration> {
+    let ns = (text.parse::<f64>().ok()? * 1e6).round();
+    (0.0..=u64::MAX as f64)
+        .contains(&ns)
+        .then(|| Duration::from_nanos(ns as u64))
+}
+
+/// A limit on governed groups from the environment.
+pub(crate) fn cpu_limit(name: &str) -> Option<CpuLimit> {
+    variable(name, parse_cpu_limit)
+}
+
+fn parse_cpu_limit(text: &str) -> Result<CpuLimit, String> {
+    if text == "unlimited" {
+        return Ok(CpuLimit::Unlimited);
+    }
+    let limit = match text.strip_prefix("adaptive:") {
+        Some(target) => parse_millis(target.trim())
+            .filter(|target| !target.is_zero())
+            .map(|target_p99| CpuLimit::Adaptive { target_p99 }),
+        None => match text.parse() {
+            Ok(x) if x > 0.0 && x <= 1.0 => Some(CpuLimit::Fraction(x)),
+            _ => None,
+        },
+    };
+    limit.ok_or_else(|| {
+        "it must be a number above 0 and up to 1, `adaptive:` and a number of milliseconds, or `unlimited`".into()
     })
 }
 
@@ -181,5 +219,49 @@ mod tests {
         let e = in_range("procs", 0, 1, 1024).unwrap_err();
         assert_eq!(e.to_string(), "procs must be from 1 to 1024, not 0");
         assert!(in_range("procs", 1, 1, 1024).is_ok() && in_range("procs", 1024, 1, 1024).is_ok());
+    }
+
+    #[test]
+    fn milliseconds_have_decimals() {
+        for (text, us) in [("20", 20_000), ("0.1", 100), ("2.5", 2_500), ("0", 0)] {
+            assert_eq!(
+                parse_millis(text),
+                Some(Duration::from_micros(us)),
+                "{text}"
+            );
+        }
+        for text in ["", "soon", "-1", "10ms", "inf", "NaN", "1e300"] {
+            assert_eq!(parse_millis(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_limit_can_be_a_part_a_target_or_none() {
+        let target_p99 = Duration::from_micros(1_500);
+        for (text, limit) in [
+            ("0.5", CpuLimit::Fraction(0.5)),
+            ("1", CpuLimit::Fraction(1.0)),
+            ("adaptive:1.5", CpuLimit::Adaptive { target_p99 }),
+            ("adaptive: 1.5", CpuLimit::Adaptive { target_p99 }),
+            ("unlimited", CpuLimit::Unlimited),
+        ] {
+            assert_eq!(parse_cpu_limit(text), Ok(limit), "{text}");
+        }
+        for text in [
+            "",
+            "0",
+            "1.5",
+            "NaN",
+            "none",
+            "adaptive",
+            "adaptive:",
+            "adaptive:0",
+            "adaptive:-1",
+            "adaptive:2ms",
+            "0.5:2",
+        ] {
+            let why = parse_cpu_limit(text).unwrap_err();
+            assert!(why.contains("unlimited"), "{text}: {why}");
+        }
     }
 }

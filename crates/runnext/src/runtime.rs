@@ -30,6 +30,9 @@ use crate::trace;
 
 /// The most threads a runtime may be allowed.
 const MAX_THREADS: usize = 1_000_000;
+/// What a time slice can be.
+const LEAST_SLICE: Duration = Duration::from_micros(100);
+const LONGEST_SLICE: Duration = Duration::from_secs(10);
 
 /// A scheduler with its threads.
 ///
@@ -427,8 +430,8 @@ impl Builder {
         self
     }
 
-    /// How long a goroutine runs before it gives way to others that wait. Default 10 ms. `RUNNEXT_TIME_SLICE`, in
-    /// milliseconds.
+    /// How long a goroutine runs before it gives way to others that wait. Default 10 ms; from 0.1 ms to 10 s, or [`build`](Self::build)
+    /// refuses it. `RUNNEXT_TIME_SLICE`, in milliseconds: `10`, `0.5`.
     ///
     /// # Example
     /// ```
@@ -477,7 +480,7 @@ impl Builder {
 
     /// How much of all processors the [governed](crate::TaskGroupBuilder::governed) groups may use together. Default
     /// [`CpuLimit::Unlimited`]. A fraction is above 0 and up to 1, or [`build`](Self::build) refuses it, and at least 0.05 is granted; a target is
-    /// clamped to 0.1 ms to 1 s. `RUNNEXT_CPU_LIMIT`: a fraction.
+    /// clamped to 0.1 ms to 1 s. `RUNNEXT_CPU_LIMIT`: a fraction, `adaptive:` and the target in milliseconds (`adaptive:2`), or `unlimited`.
     ///
     /// # Example
     /// ```
@@ -573,16 +576,14 @@ impl Builder {
             .unwrap_or(256 << 10);
         let slice = self
             .time_slice
-            .or_else(|| {
-                config::number("RUNNEXT_TIME_SLICE", 1, 10_000)
-                    .map(|ms| Duration::from_millis(ms as u64))
-            })
+            .or_else(|| config::millis("RUNNEXT_TIME_SLICE", LEAST_SLICE, LONGEST_SLICE))
             .unwrap_or(Duration::from_millis(10));
+        let us = |d: Duration| d.as_micros().try_into().unwrap_or(usize::MAX);
         config::in_range(
             "time_slice in microseconds",
-            slice.as_micros().try_into().unwrap_or(usize::MAX),
-            100,
-            10_000_000,
+            us(slice),
+            us(LEAST_SLICE),
+            us(LONGEST_SLICE),
         )?;
         let preemption = self
             .preemption
@@ -590,7 +591,7 @@ impl Builder {
             .unwrap_or(true);
         let cpu_limit = self
             .cpu_limit
-            .or_else(|| config::fraction("RUNNEXT_CPU_LIMIT").map(CpuLimit::Fraction))
+            .or_else(|| config::cpu_limit("RUNNEXT_CPU_LIMIT"))
             .unwrap_or_default();
         let cpu_limit = Limit::new(cpu_limit)
             .map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why.to_string()))?;

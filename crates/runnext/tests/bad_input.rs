@@ -143,9 +143,13 @@ fn a_variable_that_makes_no_sense_is_reported_and_ignored() {
         ("RUNNEXT_STACK_SIZE", "99999999999"),
         ("RUNNEXT_TIME_SLICE", "0"),
         ("RUNNEXT_TIME_SLICE", "soon"),
+        ("RUNNEXT_TIME_SLICE", "0.09"),
+        ("RUNNEXT_TIME_SLICE", "10001"),
         ("RUNNEXT_PREEMPTION", "maybe"),
         ("RUNNEXT_CPU_LIMIT", "0"),
         ("RUNNEXT_CPU_LIMIT", "1.5"),
+        ("RUNNEXT_CPU_LIMIT", "adaptive"),
+        ("RUNNEXT_CPU_LIMIT", "adaptive:soon"),
     ] {
         let (_, said) = with_variable(TEST, name, value);
         assert!(said.contains(&format!("ignored {name}={value}:")), "{said}");
@@ -182,9 +186,12 @@ fn good_values_say_nothing() {
         ("RUNNEXT_PROCS", " 2 "),
         ("RUNNEXT_STACK_SIZE", "65536"),
         ("RUNNEXT_TIME_SLICE", "20"),
+        ("RUNNEXT_TIME_SLICE", "0.1"),
         ("RUNNEXT_PREEMPTION", "off"),
         ("RUNNEXT_MAX_THREADS", "50"),
         ("RUNNEXT_CPU_LIMIT", "0.5"),
+        ("RUNNEXT_CPU_LIMIT", "adaptive:0.5"),
+        ("RUNNEXT_CPU_LIMIT", "unlimited"),
         ("RUNNEXT_DEBUG", "chaos=1,seed=3"),
     ] {
         let (_, said) = with_variable(TEST, name, value);
