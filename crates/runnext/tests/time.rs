@@ -387,12 +387,6 @@ fn a_function_beside_two_that_talk() {
     });
 }
 
-#[test]
-#[should_panic(expected = "call it from a goroutine")]
-fn a_function_needs_a_runtime() {
-    time::after_func(MS, || ());
-}
-
 // ---- timers and tickers as channels ----
 
 #[test]

@@ -23,6 +23,7 @@
 //! ```
 
 mod convert;
+mod plain;
 mod timer;
 
 use std::time::Duration;

@@ -2,7 +2,7 @@
 //!
 //! A channel's timer is nothing but the moment its channel becomes ready at (`chan::clock`): it is in no heap, so it needs no
 //! runtime, costs nothing until somebody waits for it, and cannot leave a stale value behind. Only `after_func` has something
-//! to start by itself, and so an entry in a heap (`sched::timers::Task`).
+//! to start by itself, and so an entry in a heap (`sched::timers::Task`), or among the reactor's alarms (`plain`).
 
 use std::fmt;
 use std::panic::Location;
@@ -14,6 +14,8 @@ use crate::chan::{self, Receiver};
 use crate::instant::Instant;
 use crate::m;
 use crate::sched::timers::Task;
+
+use super::plain::Plain;
 
 /// A moment to come, as a channel: it receives that moment, once, when it has come. Or, made by [`after_func`], a function to be
 /// run then.
@@ -50,7 +52,31 @@ use crate::sched::timers::Task;
 /// ```
 pub struct Timer {
     c: Receiver<Instant>,
-    task: Option<Arc<Task>>,
+    task: Option<Func>,
+}
+
+/// A function to be run, and by whom.
+enum Func {
+    Runtime(Arc<Task>),
+    Plain(Arc<Plain>),
+}
+
+impl Func {
+    fn arm(&self, when: Instant) -> bool {
+        match self {
+            Func::Runtime(task) => task.arm(when.as_ns()),
+            Func::Plain(task) => task.arm(when.as_ns()).unwrap_or_else(|e| {
+                panic!("a timer on a plain thread, and the thread that would wait for it cannot be started: {e}")
+            }),
+        }
+    }
+
+    fn stop(&self) -> bool {
+        match self {
+            Func::Runtime(task) => task.stop(),
+            Func::Plain(task) => task.stop(),
+        }
+    }
 }
 
 // What is behind it is never left half-way by a panic: no user code runs inside.
@@ -132,7 +158,7 @@ impl Timer {
     pub fn reset(&self, d: Duration) -> bool {
         let when = set_to(d);
         match &self.task {
-            Some(task) => task.arm(when.as_ns()),
+            Some(task) => task.arm(when),
             None => self.c.set_timer(when, Duration::ZERO),
         }
     }
@@ -149,8 +175,11 @@ impl fmt::Debug for Timer {
 /// Runs do not overlap. Until its time has come the function is no goroutine and has no stack. Dropping the timer does not
 /// stop it. A panic in `f` is reported and ends that run only.
 ///
+/// On a plain thread, where there is no runtime to run it, the function runs on a plain thread of its own, which is started when its time has come;
+/// wherever the timer is reset from. All else is the same.
+///
 /// # Panics
-/// Outside a runtime.
+/// On a plain thread, if the thread that waits for the time, one for all of them, cannot be started.
 ///
 /// # Example
 /// ```
@@ -166,22 +195,26 @@ impl fmt::Debug for Timer {
 ///     assert!(timer.stop());
 /// }
 /// ```
+/// Without a runtime:
+/// ```
+/// let (tx, rx) = std::sync::mpsc::channel();
+/// let timer = runnext::time::after_func(std::time::Duration::from_millis(1), move || tx.send("now").unwrap());
+/// assert_eq!(rx.recv(), Ok("now"));
+/// assert!(!timer.stop());
+/// ```
 #[track_caller]
 pub fn after_func<F>(d: Duration, f: F) -> Timer
 where
     F: FnMut() + Send + 'static,
 {
-    let Some(m) = m::current() else {
-        panic!(
-            "runnext::time::after_func called outside a runtime, so there is nobody to run the function: call it from a \
-             goroutine (under #[runnext::main], #[runnext::test] or Runtime::run)"
-        )
+    let func = match m::current() {
+        Some(m) => Func::Runtime(Task::new(m, Location::caller(), Box::new(f))),
+        None => Func::Plain(Plain::new(Box::new(f))),
     };
-    let task = Task::new(m, Location::caller(), Box::new(f));
-    task.arm(Instant::after(d).as_ns());
+    func.arm(Instant::after(d));
     Timer {
         c: chan::never(),
-        task: Some(task),
+        task: Some(func),
     }
 }
 

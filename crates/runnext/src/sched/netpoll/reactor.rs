@@ -1,4 +1,4 @@
-//! The reactor: a thread for futures that no runtime polls.
+//! The reactor: a thread for futures that no runtime polls, and for timers without one.
 //!
 //! # Why this shape
 //! A future on a plain thread may be polled by anybody, `block_on` or another executor, and has nothing
@@ -29,6 +29,7 @@ use runnext_sys::poll::Events;
 
 use super::harvest::Harvest;
 use super::hub::Hub;
+use crate::sched::call::Call;
 use crate::sched::waker::{Slot, use_up};
 
 /// The hub of the futures that no runtime runs; its thread stays.
@@ -108,7 +109,7 @@ pub(crate) struct Alarm {
 }
 
 impl Alarm {
-    /// Rings `waker` at `when`. On a plain thread.
+    /// Rings `waker` at `when`. In user context.
     ///
     /// # Errors
     /// The reactor cannot be started.
@@ -128,6 +129,7 @@ impl Alarm {
             (key, first.is_some_and(|(first, _)| *first == key))
         };
         if first {
+            let _call = Call::brief(); // the hub's lock
             hub.notify();
         }
         Ok(Alarm { key, bell })

@@ -1,0 +1,135 @@
+//! Functions that a timer starts without a runtime: those of `after_func` on a plain thread.
+//!
+//! # Why this shape
+//! The reactor's thread is there for whoever waits for a time without a runtime. It rings a waker, which here starts a thread for the
+//! function: on its own it must not run what may take long. Rejected: a thread that sleeps for each timer (most are stopped before
+//! their time has come, and a program may have many).
+//!
+//! # Invariants
+//! I1  `runs` counts firings that have not run to their end. Who raises it from zero starts a thread, which runs the function until it is
+//!     zero again. So it never runs twice at once, and never less often than it fired.
+//! I2  An alarm that was replaced or stopped may ring still, but its turn is over: it does nothing.
+//!
+//! # Context
+//! User context. The locks are std's, held for a few instructions and over the entry of an alarm; what was replaced is dropped after them, since that
+//! may be user code.
+
+use std::io;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Wake, Waker};
+use std::thread;
+
+use crate::sched::netpoll::ReactorAlarm;
+
+/// A function and its timer.
+pub(super) struct Plain {
+    state: Mutex<State>,
+    /// Locked by the thread that runs it (I1); the next may find it about to let go.
+    f: Mutex<Box<dyn FnMut() + Send>>,
+}
+
+struct State {
+    /// There while it is set.
+    alarm: Option<ReactorAlarm>,
+    /// Grows with each setting and each stop.
+    turn: u64,
+    runs: usize,
+}
+
+impl Plain {
+    /// Not set.
+    pub(super) fn new(f: Box<dyn FnMut() + Send>) -> Arc<Plain> {
+        Arc::new(Plain {
+            state: Mutex::new(State {
+                alarm: None,
+                turn: 0,
+                runs: 0,
+            }),
+            f: Mutex::new(f),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Sets it to fire at `when`, and not at what it was set to before. True: it was set, and had not fired.
+    ///
+    /// # Errors
+    /// There is no thread that could wait for it: all is as before.
+    pub(super) fn arm(self: &Arc<Plain>, when: u64) -> io::Result<bool> {
+        let before = {
+            let mut state = self.state();
+            let turn = state.turn + 1;
+            let waker = Waker::from(Arc::new(Firing {
+                task: Arc::clone(self),
+                turn,
+            }));
+            let alarm = ReactorAlarm::new(when, &waker)?;
+            state.turn = turn;
+            state.alarm.replace(alarm)
+        };
+        Ok(before.is_some())
+    }
+
+    /// It does not fire any more, until set. True: it was set, and had not fired.
+    pub(super) fn stop(&self) -> bool {
+        let before = {
+            let mut state = self.state();
+            state.turn += 1;
+            state.alarm.take()
+        };
+        before.is_some()
+    }
+
+    /// Runs the function, as often as it has fired.
+    fn run(self: Arc<Plain>) {
+        {
+            let mut f = self.f.lock().unwrap_or_else(|e| e.into_inner());
+            loop {
+                // The hook has reported a panic; there is nobody else to tell.
+                let _ = panic::catch_unwind(AssertUnwindSafe(&mut *f));
+                let mut state = self.state();
+                state.runs -= 1;
+                if state.runs == 0 {
+                    break;
+                }
+            }
+        }
+        // A panic in the drop of what it captured has nobody to go to either.
+        let _ = panic::catch_unwind(AssertUnwindSafe(move || drop(self)));
+    }
+}
+
+/// What the alarm of one setting rings.
+struct Firing {
+    task: Arc<Plain>,
+    turn: u64,
+}
+
+impl Wake for Firing {
+    fn wake(self: Arc<Self>) {
+        let task = &self.task;
+        let (_rung, first) = {
+            let mut state = task.state();
+            if state.turn != self.turn {
+                return; // I2
+            }
+            state.turn += 1;
+            state.runs += 1;
+            (state.alarm.take(), state.runs == 1)
+        };
+        if !first {
+            return; // I1
+        }
+        let own = Arc::clone(task);
+        let started = thread::Builder::new()
+            .name("runnext-timer".into())
+            .spawn(move || own.run());
+        if let Err(e) = started {
+            eprintln!("runnext: the function of a timer does not run, for want of a thread: {e}");
+            task.state().runs = 0;
+        }
+    }
+}
