@@ -8,7 +8,7 @@ use std::panic;
 use std::time::Duration;
 
 use common::{child, child_of, message, runtime};
-use runnext::{Builder, Runtime, go, goroutine};
+use runnext::{Builder, Runtime, chan, go, goroutine};
 
 fn refusal(builder: Builder) -> String {
     // SAFETY: no thread-local is borrowed over a call that can park.
@@ -197,6 +197,28 @@ fn good_values_say_nothing() {
         let (_, said) = with_variable(TEST, name, value);
         assert!(!said.contains("runnext:"), "{name}={value}: {said}");
     }
+}
+
+/// The one overflowed in silence about what to do, the other ended the process.
+#[test]
+fn a_channel_for_which_there_is_no_memory_is_refused() {
+    let calls: [(usize, fn(usize)); 3] = [
+        (usize::MAX, |cap| drop(chan::bounded::<u8>(cap))),
+        (usize::MAX / 16, |cap| drop(chan::bounded::<u64>(cap))),
+        (1 << 58, |cap| drop(chan::bounded::<u8>(cap))),
+    ];
+    for (cap, call) in calls {
+        let panic = panic::catch_unwind(|| call(cap)).unwrap_err();
+        let text = message(&*panic);
+        assert!(
+            text.contains(&cap.to_string()) && text.contains("chan::unbounded"),
+            "{text}"
+        );
+    }
+    // What takes no room has room without end.
+    let (tx, rx) = chan::bounded(usize::MAX);
+    tx.send(()).unwrap();
+    assert_eq!((rx.len(), rx.capacity()), (1, Some(usize::MAX)));
 }
 
 /// The program keeps its word when the system has no more threads: what runs goes on, and a message says why no more do.

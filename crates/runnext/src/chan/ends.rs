@@ -23,6 +23,12 @@ use crate::sched::timers::NEVER;
 
 /// A channel with room for `cap` values; 0 makes a *rendezvous* channel, where each send waits for its receive.
 ///
+/// The room is reserved at once; where only a few of very many places will ever be used, [`unbounded`] needs less.
+///
+/// # Panics
+/// If there is no memory for so many values.
+///
+/// # Example
 /// ```
 /// use runnext::chan;
 ///
@@ -32,6 +38,7 @@ use crate::sched::timers::NEVER;
 /// assert!(tx.is_full());
 /// assert_eq!(rx.recv(), Ok("a"));
 /// ```
+#[track_caller]
 pub fn bounded<T>(cap: usize) -> (Sender<T>, Receiver<T>) {
     ends(match cap {
         0 => Chan::Zero(Zero::new()),

@@ -89,12 +89,28 @@ unsafe impl<T: Send> Sync for Ring<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Send for Ring<T> {}
 
+/// The memory for all values, or a panic: a bound that came out wrong is for the caller to handle, and must not end the process.
+#[track_caller]
+fn places<T>(cap: usize) -> Box<[UnsafeCell<MaybeUninit<T>>]> {
+    let mut places = Vec::new();
+    if places.try_reserve_exact(cap).is_err() {
+        panic!(
+            "no memory for a channel with room for {cap} values of {} bytes, which is reserved when it is made: give it a smaller \
+             capacity, or use chan::unbounded, which takes memory as values come",
+            size_of::<T>()
+        )
+    }
+    // SAFETY: so many were reserved, and a `MaybeUninit` needs no initialising.
+    unsafe { places.set_len(cap) };
+    places.into_boxed_slice()
+}
+
 impl<T> Ring<T> {
+    #[track_caller]
     pub(super) fn new(cap: usize) -> Ring<T> {
         debug_assert!(cap > 0);
         Ring {
-            // SAFETY: a `MaybeUninit` needs no initialising.
-            slots: unsafe { Box::new_uninit_slice(cap).assume_init() },
+            slots: places(cap),
             closed: AtomicBool::new(false),
             promised: AtomicUsize::new(0),
             broken: AtomicUsize::new(0),
