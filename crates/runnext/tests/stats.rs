@@ -10,7 +10,7 @@ use std::time::Duration;
 use common::{built, runtime, until};
 use runnext::stats::{self, Metric, SchedStats};
 use runnext::sync::{Mutex, RwLock};
-use runnext::{Runtime, blocking, chan, dump, go, scope, time, yield_now};
+use runnext::{Runtime, TaskGroup, blocking, chan, dump, go, scope, time, yield_now};
 
 /// Small, and the same on every machine.
 fn dice(seed: &mut u64) -> u64 {
@@ -288,6 +288,80 @@ fn every_name_gives_its_number() {
         let distinct: HashSet<_> = names.iter().collect();
         assert_eq!(names.len(), distinct.len());
         assert!(names.iter().all(|name| s.get_metric(name).is_some()));
+    });
+}
+
+/// How many are running, runnable, outside and waiting; they must be all there are.
+fn gauges() -> [u64; 4] {
+    let stats = stats::read();
+    let of = |state: &str| {
+        let name = format!("/sched/goroutines/{state}:goroutines");
+        stats.get_metric(&name).unwrap().as_u64().unwrap()
+    };
+    let four = ["running", "runnable", "not-in-go", "waiting"].map(of);
+    // More only while one of them changes from one state to another.
+    assert!(four.iter().sum::<u64>() >= stats.num_goroutine as u64);
+    four
+}
+
+/// Go's TestReadMetricsSched: each gauge is what is known to be so, and they add up.
+#[test]
+fn goroutines_are_in_one_state_each() {
+    let rt = runtime(3);
+    rt.run(|| {
+        let created = stats::read().total_goroutine;
+        let stop = AtomicBool::new(false);
+        let spin = || {
+            while !stop.load(Relaxed) {
+                std::hint::spin_loop();
+            }
+        };
+        let (end, wait) = chan::bounded::<()>(0);
+        let (wake, asleep): (Vec<_>, Vec<_>) =
+            (0..15).map(|_| std::sync::mpsc::channel::<()>()).unzip();
+        let group = TaskGroup::new("spinners");
+        scope(|s| {
+            for (i, asleep) in asleep.into_iter().enumerate() {
+                s.go(move || match i {
+                    0..10 => drop(blocking(|| asleep.recv())),
+                    _ => drop(asleep.recv()),
+                });
+            }
+            for _ in 0..100 {
+                s.go(|| wait.recv().unwrap_err());
+            }
+            until(|| {
+                time::sleep(Duration::from_millis(5));
+                gauges() == [1, 0, 15, 100]
+            });
+            for _ in 0..6 {
+                s.go(spin);
+            }
+            group.enter(|| (0..4).for_each(|_| drop(s.go(spin))));
+            // Ten and this one, on three processors.
+            until(|| gauges() == [3, 8, 15, 100]);
+            assert_eq!(stats::read().num_goroutine, 126);
+            assert_eq!(stats::read().total_goroutine - created, 125);
+            stop.store(true, Relaxed);
+            drop((wake, end));
+        });
+        until(|| gauges() == [1, 0, 0, 0]);
+    });
+}
+
+/// Nobody needs the processor, so it stays with who is in the section; that one does not run all the same.
+#[test]
+fn who_keeps_a_processor_in_a_section_does_not_run() {
+    runtime(2).run(|| {
+        let (wake, asleep) = std::sync::mpsc::channel::<()>();
+        let section = go(move || blocking(|| asleep.recv()));
+        until(|| stats::read().num_sys_calls == 1);
+        until(|| gauges() == [1, 0, 1, 0]);
+        // Nor does who asks.
+        assert_eq!(blocking(gauges)[2], 2);
+        until(|| blocking(gauges) == [0, 0, 2, 0]);
+        drop(wake);
+        section.join().unwrap().unwrap_err();
     });
 }
 

@@ -55,6 +55,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use runnext_core::list::List;
+use runnext_core::owner::{Home, State};
 use runnext_core::searchers::Searchers;
 use runnext_core::steal::StealOrder;
 use runnext_sys::cpu;
@@ -105,6 +106,8 @@ pub(crate) struct Census {
     /// Ps that are not idle.
     pub(crate) busy: usize,
     pub(crate) spinning: usize,
+    /// Ps whose goroutine is in a blocking section, and that nobody has taken yet.
+    in_sections: usize,
     pub(crate) need_spinning: bool,
     pub(crate) threads: usize,
     pub(crate) idle_threads: usize,
@@ -112,6 +115,13 @@ pub(crate) struct Census {
     pub(crate) net_waiters: usize,
     /// Goroutines in the global queues.
     pub(crate) global: usize,
+}
+
+impl Census {
+    /// Ps that run a goroutine.
+    pub(crate) fn at_work(&self) -> usize {
+        self.busy.saturating_sub(self.spinning + self.in_sections)
+    }
 }
 
 /// All that the Ms and Ps of one runtime share.
@@ -284,7 +294,7 @@ impl Shared {
 
     /// Goroutines in run queues.
     pub(crate) fn queued(&self) -> usize {
-        let local = |p: &P| p.runq.len() + usize::from(p.runq.has_next());
+        let local = |p: &P| p.runq.len() + usize::from(p.runq.has_next()) + p.grouped();
         self.all_ps().map(local).sum::<usize>() + self.global_len() + self.urgent_len.load(Relaxed)
     }
 
@@ -300,12 +310,32 @@ impl Shared {
             procs,
             busy: procs.saturating_sub(self.searchers.idle()),
             spinning: self.searchers.spinning(),
+            in_sections: self.in_sections(),
             need_spinning,
             threads: self.threads.count(),
             idle_threads,
             net_waiters: self.seat.hub().waiting(),
             global: self.global_len() + self.urgent_len(),
         }
+    }
+
+    /// Ps that goroutines keep while they are in blocking sections: those count as outside, not as running.
+    fn in_sections(&self) -> usize {
+        let call = call::Call::brief(); // a handler on this thread takes the lock too
+        // Who asks from inside one has just left BLK for this call.
+        let own = call.m().is_some_and(|m| {
+            ptr::eq(m.shared, self) && m.home.get() == Home::Blk && m.state().has_p()
+        });
+        let others = self.observe.while_looking(|| {
+            let is_in = |p: &&P| {
+                // SAFETY: an M that a P names is alive while somebody looks (`Threads::reap`).
+                let m = unsafe { p.m.load(Acquire).as_ref() };
+                // One that lost this P may be in a section with another.
+                m.is_some_and(|m| m.state() == State::Blk && ptr::eq(m.p_ptr(), *p))
+            };
+            self.all_ps().filter(is_in).count()
+        });
+        others + usize::from(own)
     }
 
     // ---- the global queue ----

@@ -278,11 +278,10 @@ impl SchedStats {
         self.num_ffi_calls + self.num_sys_calls
     }
 
-    /// Those that neither run nor could: what is left over, and so never exact.
+    /// Those that neither run nor could: what is left over, so that the four add up. Never exact: they are counted one after
+    /// the other.
     fn waiting(&self) -> usize {
-        let rest = self
-            .num_goroutine
-            .saturating_sub(self.num_goroutine_sched + self.num_goroutine_exec);
-        rest.saturating_sub(self.num_ffi_calls)
+        let others = self.num_goroutine_sched + self.num_goroutine_exec + self.outside();
+        self.num_goroutine.saturating_sub(others)
     }
 }

@@ -71,11 +71,12 @@ use crate::sched::call::Call;
 pub struct SchedStats {
     /// How often a goroutine was run: dispatches, not goroutines.
     pub total_goroutine_exec: u64,
-    /// Goroutines that run: processors in use less those that search for work, and not more than there are.
+    /// Goroutines that run: processors in use less those that search for work or whose goroutine is in a
+    /// [`blocking`](crate::blocking()) section, and not more than there are.
     pub num_goroutine_exec: usize,
     /// How often a goroutine was queued to run: made, woken, or after it gave way.
     pub total_goroutine_sched: u64,
-    /// Goroutines in run queues: all processors', and the global ones.
+    /// Goroutines in run queues: all processors', those of groups, and the global ones.
     pub num_goroutine_sched: usize,
     /// Goroutines ever made.
     pub total_goroutine: u64,
@@ -206,7 +207,7 @@ pub(crate) fn of(shared: &Shared) -> SchedStats {
     SchedStats {
         total_goroutine_exec: exec,
         // One that has just ended, or is about to find nothing, is in use too.
-        num_goroutine_exec: census.busy.saturating_sub(census.spinning).min(live),
+        num_goroutine_exec: census.at_work().min(live),
         // Whoever was queued has been run since, or is queued still.
         total_goroutine_sched: exec + queued as u64,
         num_goroutine_sched: queued,

@@ -448,4 +448,10 @@ impl P {
     pub(crate) fn has_grouped(&self) -> bool {
         self.groups.is_on() && self.groups.has_queued()
     }
+
+    /// How many goroutines of groups are queued here, throttled ones too.
+    pub(crate) fn grouped(&self) -> usize {
+        let ring = &self.groups.ring;
+        self.groups.listed() + ring.len() + usize::from(ring.has_next())
+    }
 }
