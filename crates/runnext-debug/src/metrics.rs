@@ -77,6 +77,11 @@ const COUNTERS: &[Count] = &[
         |s| s.total_ffi_calls,
     ),
     (
+        "stalls",
+        "Goroutines that kept a thread for longer than RUNNEXT_DEBUG=stalls=ms allows",
+        |s| s.total_stalls,
+    ),
+    (
         "thread_starts",
         "Times a thread was given a processor",
         |s| s.total_thread_starts,

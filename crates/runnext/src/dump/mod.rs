@@ -375,6 +375,39 @@ pub(crate) fn gather(shared: &Shared, mut f: impl FnMut(Entry)) {
     }
 }
 
+/// Finds out where threads stand that sleep in the kernel, for reports about a few of them. Made when something is to be reported:
+/// it knows the images that were loaded by then.
+pub(crate) struct Asleep {
+    unwinder: Option<Unwinder>,
+    symbols: Symbols,
+    pcs: Vec<usize>,
+}
+
+impl Asleep {
+    /// Allocates, and so does all it does: for a thread that nobody waits for.
+    pub(crate) fn new() -> Asleep {
+        Asleep {
+            unwinder: Unwinder::new(),
+            symbols: Symbols::default(),
+            pcs: Vec::new(),
+        }
+    }
+
+    /// The call stack of this thread, as dumps write it. Empty if it does not sleep, or nobody knows.
+    pub(crate) fn stack(&mut self, tid: i32) -> Arc<str> {
+        self.pcs.clear();
+        if let Some(unwinder) = &mut self.unwinder
+            && let Some((sp, pc)) = inspect::where_in_kernel(tid)
+        {
+            unwinder.asleep(sp, pc, usize::MAX, &mut self.pcs);
+        }
+        match &self.pcs[..] {
+            [] => Arc::from(""),
+            pcs => self.symbols.stack(pcs).written,
+        }
+    }
+}
+
 /// All goroutines, and the stacks they stand on: their return addresses.
 fn look_at_all(shared: &Shared) -> (Vec<Sighting>, Vec<Rc<[usize]>>) {
     let mut ms = look_at_ms(shared);

@@ -10,9 +10,13 @@
 //!
 //! # Stalls
 //! A thread with a goroutine on it that makes no runtime call from one look to the next is computing or asleep. Once that has lasted
-//! for the given time it is reported, with the goroutine's origin, and again each time it has lasted twice as long.
-//! Goroutines that compute are preempted when others wait: then they are not on a P, and their thread sleeps in the handler, which
-//! is no stall.
+//! for the given time it is counted and reported, with the goroutine's origin, and reported again each time it has lasted twice as
+//! long. Goroutines that compute are preempted when others wait: then they are not on a P, and their thread sleeps in the handler,
+//! which is no stall.
+//!
+//! One that blocks is shown with its call stack: its thread sleeps in the kernel, which says where it came from, and copies
+//! its stack. One that computes is not: what its registers hold only a signal could tell, and one more signal than preemption
+//! needs would interrupt system calls of code that we are to watch, not to change.
 
 use std::fmt::Write as _;
 use std::io;
@@ -28,7 +32,8 @@ use runnext_sys::{clock, futex};
 
 use super::call::Call;
 use super::{Census, Shared};
-use crate::g::Peek;
+use crate::dump::Asleep;
+use crate::g::{G, Peek};
 use crate::m::M;
 
 /// How often stalls are looked for: this part of the threshold.
@@ -47,8 +52,8 @@ pub(crate) struct Reports {
 pub(crate) struct Reporter {
     word: AtomicU32,
     on: AtomicBool,
-    /// Stalls reported.
-    pub(crate) stalls: AtomicU64,
+    /// Stalls found: each once, however often it is reported.
+    stalls: AtomicU64,
     handle: std::sync::Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -56,6 +61,11 @@ impl Reporter {
     /// How many threads it has.
     pub(super) fn threads(&self) -> usize {
         usize::from(self.on.load(Relaxed))
+    }
+
+    /// How many stalls it has found.
+    pub(crate) fn stalls(&self) -> u64 {
+        self.stalls.load(Relaxed)
     }
 
     pub(crate) fn stop(&self) {
@@ -258,11 +268,32 @@ impl Work {
     }
 
     fn stalls(&mut self, now: u64) -> String {
+        let due = self.due(now);
+        if due.is_empty() {
+            return String::new();
+        }
+        let mut text = String::new();
+        let mut asleep = Asleep::new();
+        for stall in due {
+            // SAFETY: headers are type-stable while the runtime lives.
+            let Some(peek) = (unsafe { &*stall.g }).peek() else {
+                continue;
+            };
+            if stall.first {
+                self.shared.reporter.stalls.fetch_add(1, Relaxed);
+            }
+            stall.describe(&mut text, &peek);
+            text.push_str(&asleep.stack(stall.tid));
+        }
+        text
+    }
+
+    /// Those that have lasted long enough.
+    fn due(&mut self, now: u64) -> Vec<Stall> {
         let most = self.reports.stalls.as_nanos() as u64;
         let mut looks = std::mem::take(&mut self.looks);
         looks.reserve(self.shared.threads.count() + 64);
-        let mut stalled: Vec<(Peek, u64, State, Option<u8>)> = Vec::with_capacity(16);
-        let mut due: Vec<(*const crate::g::G, u64, State, Option<u8>)> = Vec::with_capacity(16);
+        let mut due: Vec<Stall> = Vec::with_capacity(16);
         self.look(|m| {
             let id = m.id as usize;
             if id >= looks.len() {
@@ -288,48 +319,54 @@ impl Work {
                 && due.len() < due.capacity()
                 && let Some(g) = m.g()
             {
+                due.push(Stall {
+                    g,
+                    tid: m.tid.load(Relaxed),
+                    lasted: now - look.since,
+                    first: look.next == most,
+                    state: word.state(),
+                    kernel: m.gauge().and_then(|gauge| gauge.state()),
+                });
                 look.next = (now - look.since) * 2;
-                let kernel = m.gauge().and_then(|gauge| gauge.state());
-                due.push((g, now - look.since, word.state(), kernel));
             }
         });
         self.looks = looks;
-        for (g, lasted, state, kernel) in due {
-            // SAFETY: headers are type-stable while the runtime lives.
-            if let Some(peek) = unsafe { &*g }.peek() {
-                stalled.push((peek, lasted, state, kernel));
-            }
-        }
-        self.shared
-            .reporter
-            .stalls
-            .fetch_add(stalled.len() as u64, Relaxed);
-        let mut text = String::new();
-        for (peek, lasted, state, kernel) in stalled {
-            stall_line(&mut text, &peek, lasted, state, kernel);
-        }
-        text
+        due
     }
 }
 
-fn stall_line(text: &mut String, peek: &Peek, lasted: u64, state: State, kernel: Option<u8>) {
-    let _ = write!(text, "runnext: goroutine {}", peek.id);
-    if let Some(name) = &peek.name {
-        let _ = write!(text, " '{name}'");
+/// A goroutine that stalls, as it was seen.
+struct Stall {
+    g: *const G,
+    tid: i32,
+    lasted: u64,
+    /// It was not reported before.
+    first: bool,
+    state: State,
+    /// What the kernel says of its thread.
+    kernel: Option<u8>,
+}
+
+impl Stall {
+    fn describe(&self, text: &mut String, peek: &Peek) {
+        let _ = write!(text, "runnext: goroutine {}", peek.id);
+        if let Some(name) = &peek.name {
+            let _ = write!(text, " '{name}'");
+        }
+        let what = match (self.state, self.kernel) {
+            (State::Blk | State::Out, _) => "is in a blocking section",
+            (_, Some(b'R')) => "computes without giving way",
+            _ => "blocks its thread in undeclared code",
+        };
+        let _ = writeln!(
+            text,
+            " {what} since {} ms (spawned at {}:{}:{})",
+            self.lasted / 1_000_000,
+            peek.site.file(),
+            peek.site.line(),
+            peek.site.column()
+        );
     }
-    let what = match (state, kernel) {
-        (State::Blk | State::Out, _) => "is in a blocking section",
-        (_, Some(b'R')) => "computes without giving way",
-        _ => "blocks its thread in undeclared code",
-    };
-    let _ = writeln!(
-        text,
-        " {what} since {} ms (spawned at {}:{}:{})",
-        lasted / 1_000_000,
-        peek.site.file(),
-        peek.site.line(),
-        peek.site.column()
-    );
 }
 
 /// A goroutine's line in the trace.

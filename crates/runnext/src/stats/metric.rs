@@ -193,6 +193,7 @@ const NAMES: &[(&str, Get)] = &[
     ("/sched/runs:seconds", |s| {
         Metric::Histogram(s.run_time.clone())
     }),
+    ("/sched/stalls:stalls", |s| Metric::U64(s.total_stalls)),
     ("/sched/steals:steals", |s| Metric::U64(s.total_steals)),
     ("/sched/stolen:goroutines", |s| Metric::U64(s.total_stolen)),
     ("/sched/syscalls:calls", |s| Metric::U64(s.total_sys_calls)),

@@ -124,6 +124,9 @@ pub struct SchedStats {
     pub preemptions_cooperative: u64,
     /// Processors given away by a thread that was about to sleep, or taken from one that slept.
     pub total_handoffs: u64,
+    /// Goroutines found to compute or to block their thread for longer than `RUNNEXT_DEBUG=stalls=ms` allows, in `blocking` sections
+    /// too; each stall counts once. 0 unless that is set: nobody looks for them then.
+    pub total_stalls: u64,
     /// Goroutines that wait for a descriptor to become ready.
     pub num_netpoll_waiters: usize,
     /// What goroutines have waited for a [`Mutex`](crate::sync::Mutex) or an [`RwLock`](crate::sync::RwLock), added up; each
@@ -233,6 +236,7 @@ pub(crate) fn of(shared: &Shared) -> SchedStats {
         preemptions_wakeup: observe.preemptions(Why::Wakeup),
         preemptions_cooperative: observe.preemptions(Why::Asked),
         total_handoffs: observe.handoffs.load(Relaxed),
+        total_stalls: shared.reporter.stalls(),
         num_netpoll_waiters: census.net_waiters,
         total_lock_wait: Duration::from_nanos(clock::ticks_to_ns(lock_wait)),
         sched_latency: latency,
