@@ -10,7 +10,7 @@ use std::time::Duration;
 use common::{built, runtime, until};
 use json::Json;
 use runnext::trace::{self, Options};
-use runnext::{Runtime, blocking, chan, go, scope, set_procs, time, yield_now};
+use runnext::{Runtime, TaskGroup, blocking, chan, go, scope, set_procs, time, yield_now};
 
 /// Reads a trace back and checks what must hold of any: runs on a P do not overlap, arrows have two ends, async parts nest.
 fn read(json: &str) -> Vec<Json> {
@@ -292,5 +292,33 @@ fn a_hundred_thousand_events_come_out_whole() {
             .filter(|e| e.get("args").unwrap().text("end") == Some("yields"))
             .count();
         assert_eq!(yields, 50_000);
+    });
+}
+
+/// One P runs on without giving way: what is queued stays where it is until the monitor has told it.
+#[test]
+fn every_queue_has_a_counter() {
+    let rt = built(Runtime::builder().procs(1).preemption(false));
+    rt.run(|| {
+        trace::start(Options::default()).unwrap();
+        let group = TaskGroup::new("the \"group\"");
+        let mut all: Vec<_> = (0..7).map(|_| group.go(|| ())).collect();
+        // More than a P keeps.
+        all.extend((0..1000).map(|_| go(|| ())));
+        let most = |events: &[Json], name: &str| {
+            let counts = events.iter().filter(|e| e.text("name") == Some(name));
+            let of = |e: &Json| e.get("args")?.number("goroutines");
+            counts.filter_map(of).fold(0.0, f64::max)
+        };
+        let (mut global, mut grouped) = (0.0, 0.0);
+        while global < 500.0 || grouped < 7.0 {
+            let so_far = read(&trace::snapshot().unwrap().to_chrome());
+            global = most(&so_far, "global run queue");
+            grouped = most(&so_far, "group the \"group\" run queue");
+        }
+        assert!(global <= 1007.0 && grouped == 7.0, "{global} {grouped}");
+        all.into_iter().for_each(|j| j.join().unwrap());
+        let events = read(&trace::stop().unwrap().to_chrome());
+        assert!(most(&events, "P0 run queue") > 0.0);
     });
 }

@@ -41,10 +41,12 @@ pub(crate) enum Kind {
     SpanEnd,
     /// A number that belongs to the event before.
     Value,
-    /// How many wait on this P.
+    /// How many wait on this P; by somebody without one: in the global queues.
     Queue,
     /// A group's CPU time in microseconds is about to follow; this is its number.
     Group,
+    /// How many goroutines of a group wait is about to follow; this is its number.
+    GroupQueue,
     /// The time of the events that follow, in ticks.
     Clock,
 }
@@ -54,12 +56,18 @@ impl Kind {
     fn has_number(self) -> bool {
         matches!(
             self,
-            Kind::Id | Kind::End | Kind::Value | Kind::Queue | Kind::Group | Kind::Clock
+            Kind::Id
+                | Kind::End
+                | Kind::Value
+                | Kind::Queue
+                | Kind::Group
+                | Kind::GroupQueue
+                | Kind::Clock
         )
     }
 
     fn from_bits(bits: u64) -> Option<Kind> {
-        const ALL: [Kind; 18] = [
+        const ALL: [Kind; 19] = [
             Kind::Born,
             Kind::Id,
             Kind::Wake,
@@ -77,6 +85,7 @@ impl Kind {
             Kind::Value,
             Kind::Queue,
             Kind::Group,
+            Kind::GroupQueue,
             Kind::Clock,
         ];
         ALL.get((bits as usize).wrapping_sub(1)).copied()

@@ -29,6 +29,7 @@
 //! Tests: `tests/stats.rs`, `tests/trace.rs`.
 
 pub(crate) mod event;
+mod outside;
 pub(crate) mod ring;
 mod samples;
 pub(crate) mod session;
@@ -533,31 +534,6 @@ impl Observe {
         }
     }
 
-    /// Something happens to a goroutine, by somebody without a P.
-    #[inline]
-    pub(crate) fn note(&self, kind: Kind, arg: u32, g: &G) {
-        if self.is_tracing() {
-            self.note_slow(Event::of(kind, arg, ptr::from_ref(g).addr()));
-        }
-    }
-
-    /// CPU time of a group.
-    pub(crate) fn note_group(&self, lane: u32, cpu_ns: u64) {
-        if let Some(ring) = *self.outside.lock() {
-            ring.push_clock();
-            ring.push(Event::value(Kind::Group, lane.into()));
-            ring.push(Event::value(Kind::Value, cpu_ns / 1000));
-        }
-    }
-
-    #[cold]
-    fn note_slow(&self, event: Event) {
-        if let Some(ring) = *self.outside.lock() {
-            ring.push_clock();
-            ring.push(event);
-        }
-    }
-
     /// A goroutine was made, by the owner of `p` or somebody who has none.
     #[inline(always)]
     pub(crate) fn born(&self, p: Option<&P>, g: &G) {
@@ -565,29 +541,6 @@ impl Observe {
             Some(p) => p.eye.born(self, g),
             None => self.born_outside(g),
         }
-    }
-
-    /// A goroutine was made by somebody without a P.
-    fn born_outside(&self, g: &G) {
-        if self.is_tracing() {
-            let outside = self.outside.lock();
-            if let Some(ring) = *outside {
-                ring.push_clock();
-                ring.push(Event::of(Kind::Born, 0, ptr::from_ref(g).addr()));
-                ring.push(Event::value(Kind::Id, g.id()));
-            }
-        }
-    }
-
-    /// Starts or stops the trace of those without a P.
-    ///
-    /// # Safety
-    /// The ring lives as long as the runtime.
-    pub(crate) unsafe fn set_tracing(&self, ring: Option<&Ring>) {
-        // SAFETY: the caller's promise.
-        let ring: Option<&'static Ring> = ring.map(|ring| unsafe { &*ptr::from_ref(ring) });
-        *self.outside.lock() = ring;
-        self.tracing.store(ring.is_some(), SeqCst);
     }
 
     // ---- looking at Ms ----

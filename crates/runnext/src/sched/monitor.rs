@@ -311,6 +311,8 @@ impl Keeper {
             let mut wake_at = tick.min(self.next_timer(rested));
             let sample_at = shared.observe.tick(shared.all_ps(), now);
             if shared.observe.is_tracing() {
+                let global = shared.global_len() + shared.urgent_len();
+                shared.observe.note_global(global);
                 shared.groups.note_usage(&shared);
             }
             shared.observe.sleeps();

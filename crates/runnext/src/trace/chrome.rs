@@ -6,7 +6,7 @@
 //! | a goroutine's run        | a complete event (`X`), with why it ended                          |
 //! | a wake-up, a birth       | a flow (`s`, `f`) from the run it happened in to the run that came of it |
 //! | a steal, a lost P        | an instant (`i`)                                                   |
-//! | a queue, a group's CPU   | counters (`C`)                                                     |
+//! | queues: a P's, the global, a group's; a group's CPU | counters (`C`)                          |
 //! | a span, a blocking section | nestable asynchronous events (`b`, `e`) of the goroutine: it may move meanwhile |
 //!
 //! Times are microseconds since the trace began, with nanoseconds behind the point.
@@ -185,11 +185,17 @@ impl<'a> Telling<'a> {
                     r#""ph":"i","s":"t","pid":1,"tid":{},"ts":{at},"name":"loses its thread","cat":"block""#,
                     item.arg
                 ))?,
-                Kind::Queue => json.event(format_args!(
-                    r#""ph":"C","pid":1,"ts":{at},"name":"P{p} run queue","args":{{"goroutines":{}}}"#,
-                    item.header
+                Kind::Queue if p == OUTSIDE => queue("global", item.header, at, json)?,
+                Kind::Queue => queue(&format!("P{p}"), item.header, at, json)?,
+                Kind::GroupQueue => {
+                    let of = format!("group {}", self.group(item));
+                    queue(&of, item.value.unwrap_or(0), at, json)?;
+                }
+                Kind::Group => json.event(format_args!(
+                    r#""ph":"C","pid":1,"ts":{at},"name":"group {} CPU","args":{{"ms":{}}}"#,
+                    Escaped(self.group(item)),
+                    Micros(item.value.unwrap_or(0)),
                 ))?,
-                Kind::Group => self.group(item, at, json)?,
                 Kind::BlockIn => self.side("b", who, at, "blocking", json)?,
                 Kind::BlockOut => self.side("e", who, at, "blocking", json)?,
                 Kind::Span => {
@@ -248,15 +254,19 @@ impl<'a> Telling<'a> {
         ))
     }
 
-    fn group<W: Write>(&self, item: &Item, at: Micros, json: &mut Json<W>) -> io::Result<()> {
+    /// The name of the group that an event is about.
+    fn group(&self, item: &Item) -> &'a str {
         let lane = item.header as u32;
-        let name = self.trace.groups.get(&lane).map_or("gone", |name| name);
-        json.event(format_args!(
-            r#""ph":"C","pid":1,"ts":{at},"name":"group {} CPU","args":{{"ms":{}}}"#,
-            Escaped(name),
-            Micros(item.value.unwrap_or(0)),
-        ))
+        self.trace.groups.get(&lane).map_or("gone", |name| name)
     }
+}
+
+/// How many goroutines wait somewhere.
+fn queue<W: Write>(of: &str, n: u64, at: Micros, json: &mut Json<W>) -> io::Result<()> {
+    json.event(format_args!(
+        r#""ph":"C","pid":1,"ts":{at},"name":"{} run queue","args":{{"goroutines":{n}}}"#,
+        Escaped(of)
+    ))
 }
 
 /// Thousandths behind a point.

@@ -252,12 +252,14 @@ impl Groups {
         usage
     }
 
-    /// Writes what each group used into the trace. By the monitor.
+    /// Writes what each group used, and what it has queued, into the trace. By the monitor.
     pub(super) fn note_usage(&self, shared: &Shared) {
         if self.is_used() {
             for at in 1..self.ledger.places().min(GROUPS_TRACED) {
                 let usage = self.usage(shared, GroupId::from_index(at));
-                shared.observe.note_group(at as u32, usage.cpu_ns);
+                shared
+                    .observe
+                    .note_group(at as u32, usage.cpu_ns, usage.queued);
             }
         }
     }
