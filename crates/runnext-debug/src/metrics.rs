@@ -217,6 +217,8 @@ struct Sum {
     goroutines: i64,
     runnable: i64,
     latency: Histogram,
+    run_time: Histogram,
+    preempt_latency: Histogram,
 }
 
 impl Sum {
@@ -227,6 +229,8 @@ impl Sum {
         self.goroutines += other.goroutines;
         self.runnable += other.runnable;
         self.latency.merge(&other.latency);
+        self.run_time.merge(&other.run_time);
+        self.preempt_latency.merge(&other.preempt_latency);
     }
 }
 
@@ -244,6 +248,8 @@ fn sums() -> Vec<(String, Sum)> {
                 goroutines: s.goroutines as i64,
                 runnable: s.runnable as i64,
                 latency: s.wake_latency,
+                run_time: s.run_time,
+                preempt_latency: s.preempt_latency,
             });
     }
     let mut all: Vec<_> = by_name.into_iter().collect();
@@ -306,17 +312,33 @@ fn groups(encoder: &mut DescriptorEncoder) -> fmt::Result {
             ConstGauge::new(of(sum)).encode(family.encode_family(&[("group", group.as_str())])?)?;
         }
     }
-    let mut family = encoder.encode_descriptor(
-        "runnext_group_wake_latency",
-        "How long a group's goroutines waited for a processor",
-        Some(&Unit::Seconds),
-        MetricType::Gauge,
-    )?;
-    for (group, sum) in &sums {
-        for (label, q) in [("0.5", 0.5), ("0.99", 0.99)] {
-            let value = sum.latency.quantile(q).as_secs_f64();
-            let labels = [("group", group.as_str()), ("quantile", label)];
-            ConstGauge::new(value).encode(family.encode_family(&labels)?)?;
+    type Durations = (&'static str, &'static str, fn(&Sum) -> &Histogram);
+    const DURATIONS: &[Durations] = &[
+        (
+            "runnext_group_wake_latency",
+            "How long a group's goroutines waited for a processor",
+            |s| &s.latency,
+        ),
+        (
+            "runnext_group_run_time",
+            "How long a group's goroutines ran before they gave their processor up, sampled",
+            |s| &s.run_time,
+        ),
+        (
+            "runnext_group_preempt_latency",
+            "How long a group's goroutines took to give way when asked to",
+            |s| &s.preempt_latency,
+        ),
+    ];
+    for (name, help, of) in DURATIONS {
+        let mut family =
+            encoder.encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Gauge)?;
+        for (group, sum) in &sums {
+            for (label, q) in [("0.5", 0.5), ("0.99", 0.99)] {
+                let value = of(sum).quantile(q).as_secs_f64();
+                let labels = [("group", group.as_str()), ("quantile", label)];
+                ConstGauge::new(value).encode(family.encode_family(&labels)?)?;
+            }
         }
     }
     Ok(())

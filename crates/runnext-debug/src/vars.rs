@@ -42,6 +42,10 @@ pub(crate) fn json() -> String {
             s.goroutines,
         );
         histogram(&mut text, &s.wake_latency);
+        text.push_str(", \"run_time\": ");
+        histogram(&mut text, &s.run_time);
+        text.push_str(", \"preempt_latency\": ");
+        histogram(&mut text, &s.preempt_latency);
         text.push('}');
     }
     text.push_str("\n]\n}\n");

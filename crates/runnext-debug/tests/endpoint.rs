@@ -85,6 +85,12 @@ fn metrics_agree_with_the_program() {
         "{}",
         answer.body
     );
+    for name in ["wake_latency", "run_time", "preempt_latency"] {
+        let of = r#"{group="web \"quoted\"",quantile="0.99"}"#;
+        let series = format!("runnext_group_{name}_seconds{of}");
+        assert!(all.contains_key(&series), "{series}\n{}", answer.body);
+    }
+    assert_eq!(all["runnext_stalls_total"], 0.0);
     server.stop();
 }
 

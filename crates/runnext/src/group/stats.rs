@@ -48,6 +48,11 @@ pub struct GroupStats {
     /// How long goroutines that became ready waited for a processor. Those that ran on in the turn of the one that woke them are
     /// sampled, one in sixteen; all others are in it.
     pub wake_latency: Histogram,
+    /// How long goroutines ran before they gave their processor up. Sampled, as [`SchedStats::run_time`](crate::stats::SchedStats::run_time)
+    /// is.
+    pub run_time: Histogram,
+    /// How long goroutines that were asked to give way took to do so.
+    pub preempt_latency: Histogram,
 }
 
 impl GroupStats {
@@ -67,6 +72,8 @@ impl GroupStats {
             preemptions: reading.preempted,
             lent: reading.lent,
             wake_latency: record.wake_latency().read(),
+            run_time: record.run_time.read(),
+            preempt_latency: record.preempt_latency.read(),
         }
     }
 }

@@ -21,7 +21,7 @@
 //! 1 monitor: `due`, at the profile rate; SAMPLE on every P, at each of its looks
 //! 2 enqueue: SAMPLE is cleared, the goroutine marked; the first to find `due` takes it, and marks it for the ring too
 //! 3 dispatch: the delay goes into the P's histogram and, so marked, into the ring; RUN is set
-//! 4 leave: how long it ran goes into the P's second histogram
+//! 4 leave: how long it ran goes into the P's second histogram, and that of its group
 //!
 //! # Context
 //! Hooks with a P run in RT, by its owner; those without may be called by anybody, in a signal handler too. None allocates.
@@ -44,6 +44,7 @@ use runnext_sys::clock;
 use crate::g::{G, Mark, Switch};
 use crate::lock::Lock;
 use crate::p::{P, bump};
+use crate::sched::groups::Record;
 use crate::stats::histogram::Recorder;
 use event::{Event, Kind, Left};
 use ring::Ring;
@@ -205,7 +206,7 @@ impl Eye {
             }
         }
         if flags & RUN != 0 {
-            self.run_ended();
+            self.run_ended(g);
         }
         if flags & SAMPLE != 0 && what == Some(Switch::Yield) {
             self.flags.fetch_and(!SAMPLE, Relaxed);
@@ -234,15 +235,26 @@ impl Eye {
             self.emit(kind, arg, g);
         }
         if self.has(RUN) {
-            self.run_ended();
+            self.run_ended(g);
+        }
+    }
+
+    /// A goroutine of a group is about to end. Its run ends here: later its group may be gone.
+    #[inline]
+    pub(crate) fn ending(&self, g: &G) {
+        if self.has(RUN) {
+            self.run_ended(g);
         }
     }
 
     #[cold]
-    fn run_ended(&self) {
+    fn run_ended(&self, g: &G) {
         self.flags.fetch_and(!RUN, Relaxed);
         let ran = clock::now_ns().saturating_sub(self.run_since.get());
         self.runs.record_own(ran);
+        if let Some(group) = Record::of_own(g) {
+            group.run_time.record(ran);
+        }
     }
 
     /// A goroutine that sleeps with its thread goes on on this P, by that thread: counted here, for no dispatcher has.
@@ -465,12 +477,15 @@ impl Observe {
 
     // ---- counters ----
 
-    /// A goroutine was made to stop, `since` it was asked to (0: nobody knows).
-    pub(crate) fn preempted(&self, why: Why, since: u64) {
+    /// The calling thread's goroutine was made to stop, `since` it was asked to (0: nobody knows).
+    pub(crate) fn preempted(&self, why: Why, since: u64, g: &G) {
         self.preempted[why as usize].fetch_add(1, Relaxed);
         if since != 0 {
-            let now = clock::now_ns();
-            self.preempt_latency.record(now.saturating_sub(since));
+            let took = clock::now_ns().saturating_sub(since);
+            self.preempt_latency.record(took);
+            if let Some(group) = Record::of_own(g) {
+                group.preempt_latency.record(took);
+            }
         }
     }
 

@@ -510,10 +510,12 @@ pub(crate) fn give_way(m: &'static M) {
         && m.shared().waits_for(m.p())
         && !m.g().is_some_and(|g| m.shared().holds_on(m.p(), g))
     {
-        if let Some(g) = m.g().filter(|_| asked.blamed) {
-            g.gain_weight();
+        if let Some(g) = m.g() {
+            if asked.blamed {
+                g.gain_weight();
+            }
+            m.shared().observe.preempted(Why::Asked, asked.at, g);
         }
-        m.shared().observe.preempted(Why::Asked, asked.at);
         call.yield_now();
     }
     // Not dropped the usual way: a request that came meanwhile waits for the next call, or two busy neighbours would

@@ -221,7 +221,7 @@ fn stop_here(m: &'static M, why: Why) {
     }
     shared
         .observe
-        .preempted(why, asked.map_or(0, |asked| asked.at));
+        .preempted(why, asked.map_or(0, |asked| asked.at), g);
     let resumed = resume_wired(m, g);
     shared.stranded.fetch_sub(1, Relaxed);
     m.in_handler.store(false, Relaxed);

@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::time::Duration;
 
-use runnext::{TaskGroup, chan, go, time};
+use runnext::{TaskGroup, chan, go, stats, time};
 
-use crate::common::{cpu_time, runtime};
+use crate::common::{cpu_time, runtime, until};
 
 /// Computes for as much CPU time, however long that takes on a busy machine. Without a runtime call, so on one thread.
 fn compute(d: Duration) {
@@ -305,5 +305,43 @@ fn many_goroutines_over_many_groups() {
             runnext::yield_now(); // the last ones have sent, and are about to end
         }
         assert!(groups.iter().all(|g| g.stats().goroutines == 0));
+    });
+}
+
+/// Each sample is in the histogram of the goroutine's group, and of no other.
+#[test]
+fn runs_and_preemptions_are_measured_by_group() {
+    let [short, hogs, idle] = ["short", "hogs", "idle"].map(TaskGroup::new);
+    runtime(1).run(|| {
+        stats::set_profile_rate(1000);
+        // Runs that the end of the goroutine ends.
+        until(|| {
+            short.go(|| ()).join().unwrap();
+            short.stats().run_time.count() > 0
+        });
+        assert_eq!(short.stats().preempt_latency.count(), 0);
+        let stop = AtomicBool::new(false);
+        runnext::scope(|s| {
+            let spin = || {
+                while !stop.load(Relaxed) {
+                    std::hint::spin_loop();
+                }
+            };
+            hogs.enter(|| (0..2).for_each(|_| drop(s.go(spin))));
+            // Runs that others end.
+            until(|| {
+                let stats = hogs.stats();
+                stats.run_time.count() > 0 && stats.preempt_latency.count() > 0
+            });
+            stop.store(true, Relaxed);
+        });
+        let all = stats::read();
+        let (short, hogs, idle) = (short.stats(), hogs.stats(), idle.stats());
+        assert!(short.run_time.count() + hogs.run_time.count() <= all.run_time.count());
+        assert!(hogs.preempt_latency.count() <= all.preempt_latency.count());
+        assert_eq!(
+            (idle.run_time.count(), idle.preempt_latency.count()),
+            (0, 0)
+        );
     });
 }

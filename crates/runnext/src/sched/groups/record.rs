@@ -22,6 +22,7 @@ use runnext_core::group::{GroupConfig, GroupId, Priority, Quota, Usage};
 use runnext_sys::clock;
 
 use super::Belongs;
+use crate::g::G;
 use crate::sched::Shared;
 use crate::sched::call::Call;
 use crate::stats::histogram::Recorder;
@@ -38,6 +39,8 @@ pub(crate) struct Record {
     pub(super) preempted: AtomicU64,
     pub(super) lent: AtomicU64,
     pub(super) wake_latency: Recorder,
+    pub(crate) run_time: Recorder,
+    pub(crate) preempt_latency: Recorder,
 }
 
 /// What changes rarely.
@@ -79,6 +82,8 @@ impl Record {
             preempted: AtomicU64::new(0),
             lent: AtomicU64::new(0),
             wake_latency: Recorder::new(),
+            run_time: Recorder::new(),
+            preempt_latency: Recorder::new(),
         })
     }
 
@@ -261,6 +266,16 @@ impl Record {
     pub(crate) unsafe fn of<'a>(raw: *const ()) -> Option<&'a Record> {
         // SAFETY: null, or the caller's promise.
         unsafe { raw.cast::<Record>().as_ref() }
+    }
+
+    /// The group of a goroutine that the calling thread runs, or has just run and not let go of. None once it has ended: whoever joined
+    /// it may be giving its count back.
+    pub(crate) fn of_own(g: &G) -> Option<&Record> {
+        if g.is_done() {
+            return None;
+        }
+        // SAFETY: its end is on this thread, and not yet: until then it keeps its count.
+        unsafe { Record::of(g.group_ptr().load(Relaxed)) }
     }
 
     /// A count more of the record a header names.

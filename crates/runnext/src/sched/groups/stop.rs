@@ -364,6 +364,7 @@ pub(super) fn charge_own(g: &G) {
         && m.p().groups.is_on()
         && call.g().is_some_and(|own| ptr::eq(own, g))
     {
+        m.p().eye.ending(g);
         m.p().groups.charge_last();
         m.p().groups.set_last(ptr::null());
     }
