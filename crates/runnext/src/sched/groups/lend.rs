@@ -36,7 +36,8 @@ fn lend(call: &Call, owner: *const G) -> Option<Arc<Record>> {
     let (m, g) = (call.m()?, call.g()?);
     let shared = m.shared_static();
     let lane = g.lane();
-    if lane == ROOT_LANE || !shared.groups.lends || !shared.slab.contains(owner) {
+    // Who has ended, and waits in its waker or hook, may have no group any more.
+    if lane == ROOT_LANE || g.is_done() || !shared.groups.lends || !shared.slab.contains(owner) {
         return None;
     }
     let _one = super::changing(call); // the owner may be giving back what another lent it

@@ -268,13 +268,13 @@ impl Record {
         unsafe { raw.cast::<Record>().as_ref() }
     }
 
-    /// The group of a goroutine that the calling thread runs, or has just run and not let go of. None once it has ended: whoever joined
-    /// it may be giving its count back.
+    /// The group of a goroutine that the calling thread runs, is about to run, or has just run and not let go of. None once it has ended, while
+    /// its waker or a hook still runs: whoever joined it may be giving its count back.
     pub(crate) fn of_own(g: &G) -> Option<&Record> {
         if g.is_done() {
             return None;
         }
-        // SAFETY: its end is on this thread, and not yet: until then it keeps its count.
+        // SAFETY: it ends by its own doing, and the caller is the goroutine itself or keeps it from running: so it keeps its count.
         unsafe { Record::of(g.group_ptr().load(Relaxed)) }
     }
 

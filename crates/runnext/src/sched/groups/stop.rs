@@ -272,8 +272,7 @@ impl Shared {
                 self.hand_off(p);
             }
         }
-        // SAFETY: the handler's own goroutine, which keeps its group.
-        if let Some(record) = unsafe { Record::of(g.group_ptr().load(Relaxed)) } {
+        if let Some(record) = Record::of_own(g) {
             record.preempted.fetch_add(1, Relaxed);
         }
         true
@@ -389,8 +388,7 @@ pub(in crate::sched) fn blocked(p: &P) -> u64 {
 pub(in crate::sched) fn unblocked(since: u64, kept: bool) {
     let lasted = clock::now_ns().saturating_sub(since);
     if let Some(g) = m::current().and_then(M::g)
-        // SAFETY: the caller's own group.
-        && let Some(record) = (unsafe { Record::of(g.group_ptr().load(Relaxed)) })
+        && let Some(record) = Record::of_own(g)
     {
         record.blocking_ns.fetch_add(lasted, Relaxed);
     }

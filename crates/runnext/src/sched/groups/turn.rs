@@ -82,8 +82,7 @@ fn dispatched(shared: &Shared, p: &P, g: NonNull<G>) -> NonNull<G> {
 #[cold]
 fn measure(shared: &Shared, p: &P, g: &G) {
     let waited = super::wake::since(g.stamp().swap(0, Relaxed));
-    // SAFETY: it is in our hands, so it keeps its group.
-    if let Some(record) = unsafe { Record::of(g.group_ptr().load(Relaxed)) } {
+    if let Some(record) = Record::of_own(g) {
         record.wake_latency.record(waited);
     }
     if p.groups.key().is_fair() {
