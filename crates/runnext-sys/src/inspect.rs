@@ -121,6 +121,41 @@ pub const UNWINDING: Option<Unwinding> = if cfg!(target_arch = "x86_64") {
     None
 };
 
+/// The frame of a function whose first instructions are these, where they set up a frame pointer and then a frame of one size: how far its
+/// stack pointer is, from then on, below that of its caller. None: they do something else, or are of a CPU that is not known here.
+///
+/// ```
+/// // push rbp; mov rbp, rsp; push r14; push rbx; sub rsp, 16
+/// let code = [0x55, 0x48, 0x89, 0xe5, 0x41, 0x56, 0x53, 0x48, 0x83, 0xec, 0x10, 0x90];
+/// let size = cfg!(target_arch = "x86_64").then_some(48); // and the return address
+/// assert_eq!(runnext_sys::inspect::fixed_frame(&code), size);
+/// assert_eq!(runnext_sys::inspect::fixed_frame(&code[1..]), None);
+/// ```
+pub fn fixed_frame(code: &[u8]) -> Option<usize> {
+    if !cfg!(target_arch = "x86_64") {
+        return None;
+    }
+    let code = code.strip_prefix(&[0xf3, 0x0f, 0x1e, 0xfa]).unwrap_or(code); // endbr64
+    let mut code = code.strip_prefix(&[0x55, 0x48, 0x89, 0xe5])?; // push rbp; mov rbp, rsp
+    let mut size = 16; // the return address, and that
+    while let [0x50 | 0x53, rest @ ..] | [0x41, 0x54..=0x57, rest @ ..] = code {
+        (code, size) = (rest, size + 8); // push rax or rbx, or r12 to r15
+    }
+    match code {
+        // and rsp, …; lea r11, [rsp - …]: aligned, or so large that it is probed.
+        [0x48, 0x83 | 0x81, 0xe4, ..] | [0x4c, 0x8d, 0x9c, 0x24, ..] => None,
+        // sub rsp, …
+        [0x48, 0x83, 0xec, n, ..] if *n < 0x80 => Some(size + usize::from(*n)),
+        // The same, by four bytes; probed where a move to [rsp] follows.
+        [0x48, 0x81, 0xec, _, _, _, _, 0x48, 0xc7, 0x04, 0x24, ..] => None,
+        [0x48, 0x81, 0xec, a, b, c, d, ..] => {
+            let n = u32::from_le_bytes([*a, *b, *c, *d]);
+            Some(size + usize::try_from(n).ok()?)
+        }
+        _ => Some(size),
+    }
+}
+
 /// Where a thread of this process entered the kernel, if it sleeps there: its stack pointer and program counter.
 pub fn where_in_kernel(tid: i32) -> Option<(usize, usize)> {
     let text = std::fs::read_to_string(format!("/proc/self/task/{tid}/syscall")).ok()?;

@@ -325,8 +325,9 @@ fn scheddetail_has_every_p_m_and_g() {
     .passed();
 }
 
-/// Blocks its thread until the other end is closed.
-fn read_to_end(mut pipe: PipeReader) {
+/// Blocks its thread until the other end is closed. Not inlined: its name is looked for.
+#[inline(never)]
+fn wait_for_the_writer(mut pipe: PipeReader) {
     assert_eq!(pipe.read(&mut [0]).unwrap(), 0);
 }
 
@@ -337,14 +338,14 @@ fn stalls_are_counted_and_named_with_their_origin() {
         let rt = runtime(2);
         let (held, release) = std::io::pipe().unwrap();
         let culprit = goroutine::Builder::new().name("the culprit");
-        let stuck = rt.run(|| culprit.spawn(move || read_to_end(held)).unwrap());
+        let stuck = rt.run(|| culprit.spawn(move || wait_for_the_writer(held)).unwrap());
         let (section, leave) = std::io::pipe().unwrap();
-        let declared = rt.go(move || blocking(|| read_to_end(section)));
+        let declared = rt.go(move || blocking(|| wait_for_the_writer(section)));
         let culprit = "'the culprit' blocks its thread in undeclared code since ";
         let mut said = vec![culprit, "is in a blocking section since ", "dump.rs:"];
         // Where they stand: nobody can say that for other CPUs yet.
         if cfg!(all(feature = "backtrace", target_arch = "x86_64")) {
-            said.push(">::read");
+            said.push("wait_for_the_writer");
         }
         until_said(&lines, &said);
         let found = rt.stats().total_stalls;

@@ -9,6 +9,10 @@
 //!
 //! The copy is made by the kernel (`inspect::read_memory`), so a goroutine that goes on meanwhile gives a wrong stack at worst.
 //! A stack ends where the coroutine's root frame has no plain rule.
+//!
+//! Of a thread that sleeps in the kernel only two registers are known, and the frame pointer is not one of them. But the standard
+//! library is built with frame pointers, so nearly every such stack has a frame that is found by one. Its size is read from the
+//! instructions that made it; the frame pointers of those around it are on the stack.
 
 use std::collections::HashMap;
 
@@ -23,6 +27,8 @@ const FRAMES: usize = 64;
 /// Bytes of one stack that are looked at: at first, and at most.
 const FIRST: usize = 4 << 10;
 const MOST: usize = 64 << 10;
+/// Bytes of a function that are looked at for the size of its frame: those that set it up are no more.
+const PROLOGUE: usize = 40;
 
 type Slice = EndianSlice<'static, NativeEndian>;
 
@@ -42,6 +48,8 @@ struct Step {
     /// Where the kept registers and the return address are, from the caller's stack pointer; none: unchanged.
     kept: [Option<i64>; 2],
     ra: i64,
+    /// The distance from the function's own stack pointer to the caller's, where it is based on the frame pointer and always the same.
+    fixed: Option<usize>,
 }
 
 /// What unwinding needs, and remembers.
@@ -134,22 +142,18 @@ impl Unwinder {
             // The call, not what follows it, which may be another function. The first is where it goes on.
             let at = if pcs.len() == 1 { pc } else { pc - 1 };
             let Some(step) = self.step(at) else { return };
-            let base = if step.base == self.how.sp {
-                sp
-            } else if step.base == self.how.kept[0] {
-                kept[0]
-            } else if step.base == self.how.kept[1] {
-                kept[1]
-            } else {
+            let Some((caller, sure)) = self.caller(&step, sp, kept) else {
                 return;
             };
-            let caller = base.wrapping_add_signed(step.offset as isize);
             if caller <= sp {
                 return; // stacks grow down
             }
             let Some(ra) = stack.word(caller.wrapping_add_signed(step.ra as isize)) else {
                 return;
             };
+            if !sure && module_at(&self.modules, ra).is_none() {
+                return; // the frame is of another size after all
+            }
             for (value, rule) in kept.iter_mut().zip(step.kept) {
                 if let Some(offset) = rule {
                     let at = caller.wrapping_add_signed(offset as isize);
@@ -163,18 +167,38 @@ impl Unwinder {
         }
     }
 
+    /// The caller's stack pointer, and whether it is certain.
+    fn caller(&self, step: &Step, sp: usize, kept: [usize; 2]) -> Option<(usize, bool)> {
+        let base = if step.base == self.how.sp {
+            sp
+        } else if step.base == self.how.kept[0] {
+            kept[0]
+        } else if step.base == self.how.kept[1] {
+            kept[1]
+        } else {
+            return None;
+        };
+        match step.fixed {
+            Some(size) if base == 0 => Some((sp.checked_add(size)?, false)),
+            _ => Some((base.wrapping_add_signed(step.offset as isize), true)),
+        }
+    }
+
     fn step(&mut self, pc: usize) -> Option<Step> {
         if let Some(step) = self.steps.get(&pc) {
             return *step;
         }
-        let module = self
-            .modules
-            .iter()
-            .find(|m| (m.image.text.0..m.image.text.1).contains(&pc));
+        let module = module_at(&self.modules, pc);
         let step = module.and_then(|m| m.step(pc, &mut self.context, &self.how));
         self.steps.insert(pc, step);
         step
     }
+}
+
+/// The one whose code is at this address.
+fn module_at(modules: &[Module], pc: usize) -> Option<&Module> {
+    let has = |m: &&Module| (m.image.text.0..m.image.text.1).contains(&pc);
+    modules.iter().find(has)
 }
 
 fn copy(sp: usize, end: usize, bytes: &mut Vec<u8>) -> Option<Copy<'_>> {
@@ -211,16 +235,12 @@ impl Module {
     }
 
     fn step(&self, pc: usize, context: &mut UnwindContext<usize>, how: &Unwinding) -> Option<Step> {
-        let row = self
-            .hdr
-            .table()?
-            .unwind_info_for_address(
-                &self.frame,
-                &self.bases,
-                context,
-                pc as u64,
-                EhFrame::cie_from_offset,
-            )
+        let (table, get) = (self.hdr.table()?, EhFrame::cie_from_offset);
+        let function = table
+            .fde_for_address(&self.frame, &self.bases, pc as u64, get)
+            .ok()?;
+        let row = function
+            .unwind_info_for_address(&self.frame, &self.bases, context, pc as u64)
             .ok()?;
         let CfaRule::RegisterAndOffset { register, offset } = *row.cfa() else {
             return None;
@@ -234,6 +254,16 @@ impl Module {
             offset,
             kept: how.kept.map(saved),
             ra: saved(how.ra)?,
+            fixed: (register.0 == how.kept[0])
+                .then(|| frame_of(function.initial_address() as usize))
+                .flatten(),
         })
     }
+}
+
+/// The size of a function's frame, if its first instructions tell.
+fn frame_of(start: usize) -> Option<usize> {
+    let mut code = [0; PROLOGUE];
+    let got = inspect::read_memory(start, &mut code);
+    inspect::fixed_frame(&code[..got])
 }
