@@ -16,7 +16,9 @@
 use std::cell::Cell;
 use std::ptr::{self, NonNull};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering::*};
+use std::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::*,
+};
 
 use runnext_core::owner::{Home, Owner, Seen, State};
 use runnext_sys::clock::{self, ThreadCpu};
@@ -43,6 +45,9 @@ pub(crate) struct M {
     pub(crate) spinning: Cell<bool>,
     /// The slice (of its P) the CPU timer last fired in.
     pub(crate) timer_slice: Cell<u32>,
+    /// Where the CPU timer last found it in user code, and in which turn.
+    ticked_at: AtomicUsize,
+    ticked_in: AtomicU64,
     /// What to run first when it is handed a P.
     first: AtomicPtr<G>,
     /// It is parked inside the preemption handler, or about to be. Set in RT, before the P goes.
@@ -138,6 +143,8 @@ impl M {
             locks: Cell::new(0),
             spinning: Cell::new(false),
             timer_slice: Cell::new(0),
+            ticked_at: AtomicUsize::new(0),
+            ticked_in: AtomicU64::new(0),
             first: AtomicPtr::new(ptr::null_mut()),
             in_handler: AtomicBool::new(false),
             signalled: AtomicBool::new(false),
@@ -311,6 +318,21 @@ impl M {
             self.bind(cpu);
         }
         self.hand(p);
+    }
+
+    /// By this thread's handler: the CPU timer found it at this address.
+    pub(crate) fn note_tick(&self, pc: usize) {
+        let word = self.look();
+        if matches!(word.state(), State::User | State::Blk | State::Robbed) {
+            self.ticked_at.store(pc, Relaxed);
+            self.ticked_in.store(word.turn(), Release);
+        }
+    }
+
+    /// Where the CPU timer last found it in this turn, if it did. Whoever is late may be told of the next turn.
+    pub(crate) fn ticked_at(&self, turn: u64) -> Option<usize> {
+        let same = self.ticked_in.load(Acquire) == turn;
+        Some(self.ticked_at.load(Relaxed)).filter(|&pc| same && pc != 0)
     }
 
     /// By this thread: it is here.

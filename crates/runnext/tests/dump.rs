@@ -363,6 +363,38 @@ fn stalls_are_counted_and_named_with_their_origin() {
     .passed();
 }
 
+/// Calls nothing while it counts, so whoever looks finds it here. Not inlined: its name is looked for.
+#[inline(never)]
+fn count_until(stop: &AtomicBool) {
+    while !stop.load(Relaxed) {
+        let mut n = 0u32;
+        while n < 50_000_000 {
+            n += 1;
+        }
+    }
+}
+
+#[test]
+fn a_hog_is_named_with_the_function_it_is_in() {
+    child(&[("RUNNEXT_DEBUG", "stalls=40")], || {
+        let lines = stderr_lines();
+        let rt = runtime(2);
+        let stop = std::sync::Arc::new(AtomicBool::new(false));
+        let hog = rt.go({
+            let stop = std::sync::Arc::clone(&stop);
+            move || count_until(&stop)
+        });
+        let mut said = vec!["computes without giving way since "];
+        if cfg!(feature = "backtrace") {
+            said.push("count_until");
+        }
+        until_said(&lines, &said);
+        stop.store(true, Relaxed);
+        hog.join().unwrap();
+    })
+    .passed();
+}
+
 #[test]
 fn bad_settings_are_reported_and_ignored() {
     child(

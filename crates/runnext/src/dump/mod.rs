@@ -375,18 +375,18 @@ pub(crate) fn gather(shared: &Shared, mut f: impl FnMut(Entry)) {
     }
 }
 
-/// Finds out where threads stand that sleep in the kernel, for reports about a few of them. Made when something is to be reported:
+/// Finds out where threads stand, mostly such as sleep in the kernel, for reports about a few of them. Made when something is to be reported:
 /// it knows the images that were loaded by then.
-pub(crate) struct Asleep {
+pub(crate) struct Places {
     unwinder: Option<Unwinder>,
     symbols: Symbols,
     pcs: Vec<usize>,
 }
 
-impl Asleep {
+impl Places {
     /// Allocates, and so does all it does: for a thread that nobody waits for.
-    pub(crate) fn new() -> Asleep {
-        Asleep {
+    pub(crate) fn new() -> Places {
+        Places {
             unwinder: Unwinder::new(),
             symbols: Symbols::default(),
             pcs: Vec::new(),
@@ -405,6 +405,11 @@ impl Asleep {
             [] => Arc::from(""),
             pcs => self.symbols.stack(pcs).written,
         }
+    }
+
+    /// The function at this address, with those it is inlined into, as dumps write them.
+    pub(crate) fn function(&mut self, pc: usize) -> Arc<str> {
+        self.symbols.stack(&[pc]).written
     }
 }
 

@@ -121,7 +121,11 @@ unsafe extern "C" fn on_signal(signo: i32, info: *mut signal::siginfo_t, context
     // Of several pending signals with one number the kernel delivers one: whichever this is, a request may have come with it.
     let asked = m.is_some_and(|m| m.signalled.swap(false, Relaxed));
     match m {
-        Some(m) if timer => slice_over(m),
+        Some(m) if timer => {
+            // SAFETY: the kernel gave us this context.
+            m.note_tick(unsafe { signal::pc(context) });
+            slice_over(m);
+        }
         _ if sent => {} // whether or not somebody still waits for it
         _ => {
             if let Some((_, previous)) = SIGNAL.get() {

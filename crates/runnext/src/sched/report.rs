@@ -15,8 +15,9 @@
 //! which is no stall.
 //!
 //! One that blocks is shown with its call stack: its thread sleeps in the kernel, which says where it came from, and copies
-//! its stack. One that computes is not: what its registers hold only a signal could tell, and one more signal than preemption
-//! needs would interrupt system calls of code that we are to watch, not to change.
+//! its stack. One that computes is shown with the function it was in when its CPU timer last ticked, if that was since it stalls
+//! (never with preemption off). Who called that is not known: the stack has changed since, and another signal, only to see it,
+//! could interrupt system calls of code that we are to watch, not to change.
 
 use std::fmt::Write as _;
 use std::io;
@@ -32,7 +33,7 @@ use runnext_sys::{clock, futex};
 
 use super::call::Call;
 use super::{Census, Shared};
-use crate::dump::Asleep;
+use crate::dump::Places;
 use crate::g::{G, Peek};
 use crate::m::M;
 
@@ -273,7 +274,7 @@ impl Work {
             return String::new();
         }
         let mut text = String::new();
-        let mut asleep = Asleep::new();
+        let mut places = Places::new();
         for stall in due {
             // SAFETY: headers are type-stable while the runtime lives.
             let Some(peek) = (unsafe { &*stall.g }).peek() else {
@@ -283,7 +284,10 @@ impl Work {
                 self.shared.reporter.stalls.fetch_add(1, Relaxed);
             }
             stall.describe(&mut text, &peek);
-            text.push_str(&asleep.stack(stall.tid));
+            text.push_str(&match stall.computes_at {
+                Some(pc) => places.function(pc),
+                None => places.stack(stall.tid),
+            });
         }
         text
     }
@@ -319,13 +323,15 @@ impl Work {
                 && due.len() < due.capacity()
                 && let Some(g) = m.g()
             {
+                let kernel = m.gauge().and_then(|gauge| gauge.state());
                 due.push(Stall {
                     g,
                     tid: m.tid.load(Relaxed),
                     lasted: now - look.since,
                     first: look.next == most,
                     state: word.state(),
-                    kernel: m.gauge().and_then(|gauge| gauge.state()),
+                    computes_at: m.ticked_at(turn).filter(|_| kernel == Some(b'R')),
+                    kernel,
                 });
                 look.next = (now - look.since) * 2;
             }
@@ -345,6 +351,8 @@ struct Stall {
     state: State,
     /// What the kernel says of its thread.
     kernel: Option<u8>,
+    /// Where its CPU timer last found it, if it computes.
+    computes_at: Option<usize>,
 }
 
 impl Stall {
