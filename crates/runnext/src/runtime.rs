@@ -88,7 +88,6 @@ impl fmt::Debug for Runtime {
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Shutdown {
     /// Ended within the grace period.
     pub finished: usize,
@@ -381,7 +380,8 @@ impl Builder {
         self
     }
 
-    /// The most threads the runtime makes; blocking calls use one each while they last. Default 10,000.
+    /// The most threads the runtime makes for goroutines, beside two of its own. A call that blocks uses one while it lasts, and so does a goroutine
+    /// that is stopped while it computes: with as many of those as threads, others wait until one of them is done. Default 10,000.
     /// `RUNNEXT_MAX_THREADS`.
     ///
     /// # Example

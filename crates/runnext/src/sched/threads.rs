@@ -306,7 +306,7 @@ impl Maker {
         let all = &self.shared.threads;
         let Some(id) = (0..all.ms.len()).find(|&i| all.ms[i].load(Relaxed).is_null()) else {
             return Err(io::Error::other(format!(
-                "all {} threads a runtime may have are in use, each blocked or locked by a goroutine; raise \
+                "all {} threads a runtime may have are in use, each blocked, locked or stopped with a goroutine; raise \
                  Builder::max_threads or RUNNEXT_MAX_THREADS",
                 all.ms.len()
             )));

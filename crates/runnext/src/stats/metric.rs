@@ -25,7 +25,6 @@ use super::{Histogram, SchedStats};
 /// }
 /// ```
 #[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
 pub enum Metric {
     /// A count.
     U64(u64),

@@ -540,11 +540,10 @@ impl Local {
     pub(super) fn refund(&self, unrun: u64) {
         let more = unrun.saturating_sub(self.stolen.load(Relaxed));
         let back = more.min(self.charged.replace(0));
-        // SAFETY: as in `charge_last`.
-        if back != 0
-            && let Some(g) = unsafe { self.last.load(Relaxed).as_ref() }
-        {
-            g.uncharge(back);
+        if back != 0 {
+            // SAFETY: as in `charge_last`.
+            let last = unsafe { self.last.load(Relaxed).as_ref() };
+            last.inspect(|g| g.uncharge(back));
         }
     }
 
