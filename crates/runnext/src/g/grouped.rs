@@ -66,10 +66,4 @@ impl G {
         let cpu: &AtomicU64 = &self.cold().cpu;
         cpu.store(cpu.load(Relaxed) + ns, Relaxed);
     }
-
-    /// It was charged with that, and had it not. By who charged it.
-    pub(crate) fn uncharge(&self, ns: u64) {
-        let cpu: &AtomicU64 = &self.cold().cpu;
-        cpu.store(cpu.load(Relaxed).saturating_sub(ns), Relaxed);
-    }
 }

@@ -44,6 +44,7 @@ use std::sync::atomic::{Ordering::*, fence};
 use std::task::{Context, Poll};
 
 use runnext_core::list::List;
+use runnext_core::runq::RunQueue;
 
 use super::call::Call;
 use super::groups::{self, Record};
@@ -237,6 +238,19 @@ pub(super) fn drop_local(m: &M) {
     }
 }
 
+/// All from the queue of a P that has an owner, who may compute for ever.
+fn steal_all(from: &RunQueue<G>, all: &mut List<G>) {
+    let own = RunQueue::new();
+    // SAFETY: nobody else has it.
+    while let Some(g) = unsafe { from.steal_into(&own) }.or_else(|| from.steal_next()) {
+        // SAFETY: stolen, so in no queue; and as above.
+        unsafe {
+            all.push_back(g);
+            all.append(own.drain());
+        }
+    }
+}
+
 /// Of one that was queued: whether it is a future, and not in the middle of a poll.
 fn is_between_polls(g: &G) -> bool {
     g.is_stackless() && g.wired().is_null()
@@ -314,6 +328,9 @@ impl Shared {
             if p.idle.load(Acquire) || self.threads.count() == 0 {
                 // SAFETY: no M is left that owns it.
                 all.append(unsafe { p.runq.drain() });
+            } else {
+                steal_all(&p.runq, &mut all);
+                steal_all(p.groups.ring(), &mut all);
             }
         }
         all

@@ -136,13 +136,20 @@ pub(crate) struct Local {
     read_next: Cell<u32>,
     /// The dispatch up to which it is read at every one.
     exact_to: Cell<u32>,
-    /// What the last reading charged somebody with.
-    charged: Cell<u64>,
+    /// What the clock of the P's thread showed after the last long run, and whose it is.
+    own: Cell<(u32, u64)>,
     reading: Reading,
 }
 
 // SAFETY: `Cell`s are used by the P's owner only, as those of the P itself are.
 unsafe impl Sync for Local {}
+
+/// What the CPU clock of a P's thread shows, and which M that is.
+fn thread_cpu(p: &P) -> Option<(u32, u64)> {
+    // SAFETY: an M that owns a P is alive; so is one that was just robbed, for those who rob are watched (`monitor`, I2).
+    let m = unsafe { p.m.load(Acquire).as_ref() }?;
+    Some((m.id, m.gauge()?.cpu_ns()?))
+}
 
 /// Every so many dispatches whoever waits in the list goes before the ring.
 #[inline]
@@ -174,7 +181,7 @@ impl Local {
             read_at: Cell::new(0),
             read_next: Cell::new(0),
             exact_to: Cell::new(0),
-            charged: Cell::new(0),
+            own: Cell::new((NOBODYS, 0)),
             reading: Reading::new(),
         }
     }
@@ -498,13 +505,13 @@ impl Local {
         let tick = p.tick.load(Relaxed);
         // More than half of all numbers away is behind.
         if tick.wrapping_sub(self.read_next.get()) as i32 >= 0 {
-            self.read_clock(tick);
+            self.read_clock(p, tick);
         }
     }
 
     #[cold]
-    fn read_clock(&self, tick: u32) {
-        let ran = self.charge_last();
+    fn read_clock(&self, p: &P, tick: u32) {
+        let ran = self.charge_last(p);
         let runs = tick.wrapping_sub(self.read_at.get()).max(1);
         if ran > LONG_RUN * u64::from(runs) {
             self.exact_to.set(tick.wrapping_add(EXACT));
@@ -517,34 +524,28 @@ impl Local {
         self.read_next.set(tick.wrapping_add(next));
     }
 
-    /// Charges who ran last with the time since the last reading.
-    pub(super) fn charge_last(&self) -> u64 {
+    /// Charges who ran last with the time since the last reading. Of a long run it looks at its thread's clock too: the system may have run something else.
+    pub(super) fn charge_last(&self, p: &P) -> u64 {
         let ticks = clock::ticks();
-        let ns = self.unread_ns(ticks);
+        let mut ns = self.unread_ns(ticks);
         self.mark.store(ticks, Relaxed);
         if self.lost.load(Relaxed) != 0 {
             self.lost.store(0, Relaxed); // of what is added just now, a little may be lost
         }
-        let last = self.last.load(Relaxed);
+        if ns >= LEAST_STOLEN
+            && let Some(read) = thread_cpu(p)
+        {
+            let (m, before) = self.own.replace(read);
+            if m == read.0 {
+                ns = ns.min(read.1.saturating_sub(before));
+            }
+        }
         // SAFETY: it ran here last, and headers are type-stable; one that ended takes itself out (`charge_own`).
-        let charged = unsafe { last.as_ref() }.map_or(0, |g| {
+        let last = unsafe { self.last.load(Relaxed).as_ref() };
+        last.map_or(0, |g| {
             g.charge(ns);
             ns
-        });
-        self.charged.set(charged);
-        charged
-    }
-
-    /// The turn ends, and for so long of it its thread was not on a CPU: more than the monitor had seen. Who ran last gets that back, if it was
-    /// charged with it: who runs for long is who is interrupted.
-    pub(super) fn refund(&self, unrun: u64) {
-        let more = unrun.saturating_sub(self.stolen.load(Relaxed));
-        let back = more.min(self.charged.replace(0));
-        if back != 0 {
-            // SAFETY: as in `charge_last`.
-            let last = unsafe { self.last.load(Relaxed).as_ref() };
-            last.inspect(|g| g.uncharge(back));
-        }
+        })
     }
 
     /// Up to `ticks` since the last reading of the clock, less what others had of it.
@@ -555,9 +556,7 @@ impl Local {
 
     /// Reads the CPU clock of the P's thread: whose it is, and what it shows.
     fn read_cpu(&self, p: &P, now: u64) -> Option<(u32, u64)> {
-        // SAFETY: an M that owns a P is alive; so is one that was just robbed, for those who rob are watched (`monitor`, I2).
-        let m = unsafe { p.m.load(Acquire).as_ref() };
-        let read = m.and_then(|m| Some((m.id, m.gauge()?.cpu_ns()?)));
+        let read = thread_cpu(p);
         match read {
             Some((m, cpu)) => self.reading.set(m, now, cpu),
             None => self.reading.forget(),
@@ -568,7 +567,8 @@ impl Local {
     /// A thread has the P from here on, which calls this: another one than before, or the same after a sleep.
     pub(in crate::sched) fn taken(&self, p: &P) {
         if self.lane() != NO_LANE {
-            self.read_cpu(p, clock::now_ns());
+            let read = self.read_cpu(p, clock::now_ns());
+            self.own.set(read.unwrap_or((NOBODYS, 0)));
         } else {
             self.reading.forget(); // the next turn begins with one
         }
@@ -627,7 +627,7 @@ impl Local {
     /// Who ran last is charged, and the clock starts anew: what comes before the next is nobody's.
     pub(super) fn forget_last(&self, p: &P) {
         if !self.last.load(Relaxed).is_null() {
-            self.charge_last();
+            self.charge_last(p);
             self.set_last(ptr::null());
         }
         let tick = p.tick.load(Relaxed);

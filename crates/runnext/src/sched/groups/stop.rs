@@ -364,7 +364,7 @@ pub(super) fn charge_own(g: &G) {
         && call.g().is_some_and(|own| ptr::eq(own, g))
     {
         m.p().eye.ending(g);
-        m.p().groups.charge_last();
+        m.p().groups.charge_last(m.p());
         m.p().groups.set_last(ptr::null());
     }
 }
@@ -376,7 +376,7 @@ pub(in crate::sched) fn blocked(p: &P) -> u64 {
         return 0;
     }
     let now = clock::now_ns();
-    here.charge_last();
+    here.charge_last(p);
     here.set_last(ptr::null());
     here.blocked.store(now, Relaxed);
     now
@@ -398,7 +398,7 @@ pub(in crate::sched) fn unblocked(since: u64, kept: bool) {
             let here = &m.p().groups;
             if here.blocked.swap(0, Relaxed) == since {
                 here.slept.fetch_add(lasted, Relaxed);
-                here.charge_last();
+                here.charge_last(m.p());
                 if let Some(g) = m.g() {
                     here.set_last(g);
                 }

@@ -222,8 +222,7 @@ impl Shared {
     /// Whose turn that was.
     pub(super) fn end_turn_at(&self, p: &P, now: u64) -> Option<GroupId> {
         let unrun = p.groups.unrun(p, now);
-        p.groups.charge_last();
-        unrun.inspect(|&ns| p.groups.refund(ns));
+        p.groups.charge_last(p);
         let ended = {
             let mut lanes = p.groups.lanes();
             p.groups
