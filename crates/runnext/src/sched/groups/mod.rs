@@ -17,7 +17,7 @@
 //! | what                                        | how                                                                  |
 //! |----------------------------------------------|----------------------------------------------------------------------|
 //! | nothing of the group is left on the P        | the dispatch that finds the ring and the list empty                  |
-//! | its time is up, and somebody waits or it has a limit | the monitor: `over`, a note, and a signal for a thread that computes |
+//! | its time is up, and somebody waits or it has a limit | the monitor: `over`, a note, and a signal for a thread that computes; later, if the thread waited for a CPU |
 //! | one more entitled woke up                    | the waker: `over`, a note to its own thread, or the monitor for others |
 //! | a hog runs, and a light one of its group woke up | the same; or the monitor, which sees timers that are due and who waits in the ring |
 //! | far more of the group wait on another P      | the monitor, when its time is up                                     |
