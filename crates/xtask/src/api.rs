@@ -3,7 +3,8 @@
 //! # Why this shape
 //! A change of a public name must be seen in review, and by anybody, with a stable toolchain: what rustdoc knows as JSON needs a nightly one. So this
 //! reads the source as tokens. It goes by names: an item is public if its module is, or if a `pub use` somewhere in the crate
-//! names it; a method, if its type is. What macros make it does not see. `cargo run -p xtask -- api` writes the files anew.
+//! names it; a method, if its type is. Of a macro of the crate that makes public functions or implementations it lists what is in it, and where it
+//! is used. `cargo run -p xtask -- api` writes the files anew.
 
 use crate::{File, Tree};
 use std::collections::BTreeSet;
@@ -34,7 +35,7 @@ impl Item<'_> {
     /// Whether a user calls it or names it: not a re-export, a field, a variant, or that a type has a trait.
     pub fn is_used_by_name(&self) -> bool {
         match self.kind {
-            "use" => false,
+            "use" | "made" | "makes" => false,
             "impl" => (self.line.split_once(": "))
                 .is_some_and(|(_, member)| member.contains("fn ") && !member.starts_with("impl")),
             _ => true,
@@ -78,7 +79,16 @@ pub fn public_items<'a>(tree: &'a Tree, krate: &str) -> Vec<Item<'a>> {
         .filter(|item| item.kind == "type" && visible(item))
         .map(|item| item.name.clone())
         .collect();
-    let listed = |item: &Item| visible(item) || (item.kind == "impl" && types.contains(&item.name));
+    let makers: BTreeSet<String> = (items.iter())
+        .filter(|item| item.kind == "made")
+        .map(|item| item.name.clone())
+        .collect();
+    let listed = |item: &Item| match item.kind {
+        "made" => true,
+        "makes" => makers.contains(&item.name),
+        "impl" => visible(item) || types.contains(&item.name),
+        _ => visible(item),
+    };
     items.into_iter().filter(listed).collect()
 }
 
@@ -140,6 +150,7 @@ impl Scan<'_, '_> {
     /// Looks at the tokens of a module, or of the body of the type `owner`.
     fn items(&mut self, from: usize, to: usize, module: &str, owner: Option<&str>) {
         let (mut at, mut skip) = (from, false);
+        let mut exported = false;
         while at < to {
             match self.text(at) {
                 "#" => {
@@ -149,6 +160,7 @@ impl Scan<'_, '_> {
                     skip |= attribute.contains("cfg(test)") || attribute.contains("doc(hidden)");
                     if attribute.contains("macro_export") && !skip {
                         self.exported_macro(end + 1);
+                        exported = true;
                     }
                     at = end + 1;
                     continue;
@@ -166,6 +178,21 @@ impl Scan<'_, '_> {
                     if !skip {
                         self.items(at + 3, end, &inner, None);
                     }
+                    at = end + 1;
+                }
+                "macro_rules" => {
+                    if !skip && !exported {
+                        self.made_by(at, module);
+                    }
+                    exported = false;
+                    at = self.file.closing(at + 3) + 1;
+                }
+                name if self.text(at + 1) == "!" && !skip && is_name(name) => {
+                    let (open, name) = (at + 2, name.to_owned());
+                    let owner = owner.map_or_else(String::new, |owner| format!("{owner}: "));
+                    let end = self.file.closing(open);
+                    let line = format!("{} {owner}{}", place(module), self.render(at, end + 1));
+                    self.push(module, &name, "makes", at, line);
                     at = end + 1;
                 }
                 ";" | "," => at += 1,
@@ -364,6 +391,23 @@ impl Scan<'_, '_> {
         }
     }
 
+    /// Public functions, and implementations of traits, in the macro whose `macro_rules` is at a token.
+    fn made_by(&mut self, at: usize, module: &str) {
+        let name = self.text(at + 2).to_owned();
+        for i in at + 4..self.file.closing(at + 3) {
+            let function =
+                self.text(i) == "pub" && matches!(self.text(i + 1), "fn" | "const" | "unsafe");
+            let end = self.signature_end(i, false);
+            let implementation = self.text(i) == "impl"
+                && matches!(self.text(i - 1), "{" | "}" | "]")
+                && (i..end).any(|i| self.text(i) == "for");
+            if function || implementation {
+                let line = format!("{} {name}!: {}", place(module), self.render(i, end));
+                self.push(module, &name, "made", i, line);
+            }
+        }
+    }
+
     fn push(&mut self, module: &str, name: &str, kind: &'static str, at: usize, line: String) {
         self.items.push(Item {
             place: (self.file, self.file.tokens[at].line),
@@ -382,7 +426,8 @@ impl Scan<'_, '_> {
             let before = text.chars().next_back().unwrap_or(' ');
             let wordy = |c: char| c.is_alphanumeric() || c == '_' || c == '\'' || c == '"';
             let first = token.chars().next().unwrap_or(' ');
-            let apart = (wordy(before) && wordy(first))
+            let apart = (wordy(before) && (wordy(first) || first == '$'))
+                || (text.ends_with(" for") && first == '&')
                 || (before == ',' && first != ')')
                 || (before == ':' && first != ':' && !text.ends_with("::"))
                 || (matches!(before, ')' | '>' | ']') && wordy(first))
@@ -390,7 +435,8 @@ impl Scan<'_, '_> {
                 || text.ends_with("->")
                 || matches!(token, "+" | "=")
                 || (token == "{" && before != ':')
-                || matches!(before, '+' | '=');
+                || before == '+'
+                || (before == '=' && first != '>');
             if apart && !text.is_empty() && !text.ends_with(' ') {
                 text.push(' ');
             }
@@ -398,6 +444,10 @@ impl Scan<'_, '_> {
         }
         text.replace(",)", ")").replace(", )", ")")
     }
+}
+
+fn is_name(token: &str) -> bool {
+    token.starts_with(|c: char| c.is_alphabetic() || c == '_')
 }
 
 fn place(module: &str) -> String {
@@ -441,6 +491,22 @@ mod tests {
                 "shut Shown: pub const fn get(&self) -> u8",
                 "shut Shown: pub field: u8",
                 "shut pub struct Shown",
+            ]
+        );
+    }
+
+    #[test]
+    fn so_is_what_macros_make() {
+        let lib = "macro_rules! sized { ($t:ident) => { impl $t { pub fn len(&self) -> usize { 0 } fn own(&self) {} } impl Clone for $t { } } }\nmacro_rules! quiet { () => { 1 } }\npub struct S;\nsized!(S);\nfn f() { quiet!() }\n#[macro_export] macro_rules! open { () => { pub fn x() {} } }";
+        let lines = list(&[("lib.rs", lib)]);
+        assert_eq!(
+            lines,
+            [
+                "crate macro open!",
+                "crate pub struct S",
+                "crate sized!(S)",
+                "crate sized!: impl Clone for $t",
+                "crate sized!: pub fn len(&self) -> usize",
             ]
         );
     }
