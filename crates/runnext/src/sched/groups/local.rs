@@ -9,7 +9,7 @@
 //! | `last`, `mark`| the owner                                   | who asks for CPU time                         |
 //! | `stolen`      | the monitor; taken by the owner             | who asks for CPU time; the end of a turn whose thread was not read |
 //! | `slept`       | blocking sections; taken by the owner       | the end of the turn                           |
-//! | `lost`        | the monitor; taken by the owner             | where a goroutine is charged                  |
+//! | `lost`        | the monitor; cleared by the owner           | who asks for a goroutine's CPU time           |
 //! | `reading`     | the owner, where a turn begins or ends, or goes on on another thread | the end of the turn  |
 //!
 //! # CPU time of single goroutines
@@ -56,7 +56,7 @@ const FRESH: u64 = 1_000_000;
 /// Scheduling has a price, which groups pay: the monitor looks, as much as this part of what they ran, and threads hand over, which is a part of short
 /// turns and in long ones [`LEAST_STOLEN`]. What other processes take is more.
 const SCHEDULING: u64 = 16;
-const HANDING_OVER: u64 = 8;
+const HANDING_OVER: u64 = 4;
 /// The most switches from one reading of the clock to the next: a prime, or of those that take turns always the same one would be charged.
 const MAX_SKIP: u32 = 67;
 
@@ -119,7 +119,7 @@ pub(crate) struct Local {
     stolen: AtomicU64,
     /// Time in this turn in which the goroutine was in a blocking section that is over.
     pub(super) slept: AtomicU64,
-    /// As `stolen`, by another process, since the last reading of the clock.
+    /// As `stolen`, since the last reading of the clock: for who asks before the next, which finds out by itself.
     lost: AtomicU64,
     /// Since when the turn's goroutine is in a blocking section; 0: it is not.
     pub(super) blocked: AtomicU64,
@@ -548,10 +548,9 @@ impl Local {
         })
     }
 
-    /// Up to `ticks` since the last reading of the clock, less what others had of it.
+    /// Up to `ticks` since the last reading of the clock.
     fn unread_ns(&self, ticks: u64) -> u64 {
         clock::ticks_to_ns(ticks.saturating_sub(self.mark.load(Relaxed)))
-            .saturating_sub(self.lost.load(Relaxed))
     }
 
     /// Reads the CPU clock of the P's thread: whose it is, and what it shows.
@@ -640,7 +639,8 @@ impl Local {
         if !ptr::eq(self.last.load(Relaxed), g) || self.lane() == NO_LANE {
             return 0;
         }
-        self.unread_ns(clock::ticks())
+        let lost = self.lost.load(Relaxed);
+        self.unread_ns(clock::ticks()).saturating_sub(lost)
     }
 
     /// The time of a group's turn that goes on here.
