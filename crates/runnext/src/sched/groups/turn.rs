@@ -176,8 +176,8 @@ fn begin(
 /// `g` runs on `p`, picked by nobody: from here on it is its group's turn, and its group pays. False: its group may not run.
 pub(super) fn open(shared: &Shared, p: &P, g: &G) -> bool {
     let (here, ledger) = (&p.groups, &shared.groups.ledger);
-    let now = clock::now_ns();
     shared.end_turn(p);
+    let now = clock::now_ns(); // after that turn's end, or both would pay
     here.set_on(true);
     let mut lanes = here.lanes();
     let pick = lanes.resume(ledger, GroupId::from_index(g.lane() as usize), now);
