@@ -238,7 +238,7 @@ pub(super) fn drop_local(m: &M) {
     }
 }
 
-/// All from the queue of a P that has an owner, who may compute for ever.
+/// All from the queue of a P: as a thief, for it may have an owner, who may compute for ever.
 fn steal_all(from: &RunQueue<G>, all: &mut List<G>) {
     let own = RunQueue::new();
     // SAFETY: nobody else has it.
@@ -325,13 +325,8 @@ impl Shared {
         }
         for p in self.all_ps() {
             all.append(self.unlist_all(p));
-            if p.idle.load(Acquire) || self.threads.count() == 0 {
-                // SAFETY: no M is left that owns it.
-                all.append(unsafe { p.runq.drain() });
-            } else {
-                steal_all(&p.runq, &mut all);
-                steal_all(p.groups.ring(), &mut all);
-            }
+            steal_all(&p.runq, &mut all);
+            steal_all(p.groups.ring(), &mut all);
         }
         all
     }
