@@ -114,8 +114,26 @@ fn run(case: &str) {
             listener.accept().unwrap();
             client.wait().unwrap();
         }
-        other => panic!("no case {other}"),
+        sections => after_sections(sections.parse().expect("a case, or how many sections")),
     });
+}
+
+/// Waits for a plain thread, when so many blocking sections have left threads that are not needed any more, and end one by one.
+fn after_sections(n: usize) {
+    let sections: Vec<_> = (0..n)
+        .map(|_| {
+            runnext::go(|| runnext::blocking(|| std::thread::sleep(Duration::from_millis(50))))
+        })
+        .collect();
+    for section in sections {
+        section.join().unwrap();
+    }
+    let (tx, rx) = bounded::<()>(0);
+    std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_secs(1));
+        tx.send(()).unwrap();
+    });
+    rx.recv().unwrap();
 }
 
 fn assert_deadlock(case: &str, waits_for: &str) {
@@ -154,6 +172,20 @@ fn the_dump_names_everybody() {
 #[test]
 fn beside_an_open_socket() {
     assert_deadlock("open socket", "goroutine 1 [chan receive]:");
+}
+
+/// A thread of ours that had ended and was not joined yet was counted as one that is there, and so hid another that was about to act.
+#[test]
+fn threads_that_have_ended_hide_nobody() {
+    std::thread::scope(|s| {
+        for n in 3..=10 {
+            s.spawn(move || {
+                let out = child(&n.to_string());
+                let stderr = String::from_utf8_lossy(&out.stderr);
+                assert_eq!(out.status.code(), Some(0), "{n} sections: {stderr}");
+            });
+        }
+    });
 }
 
 #[test]

@@ -4,7 +4,8 @@
 //! All of these at once, seen by the monitor before it sleeps deeply: every P idle and nothing queued; no timer armed; no
 //! descriptor waited for; no thread of the runtime with a goroutine of its own (blocked in the kernel, locked, preempted);
 //! goroutines alive; and every other thread of the process asleep in one of our primitives without a deadline.
-//! That state cannot end by itself, so there is no false alarm. Whoever could still act makes it unprovable, and
+//! That state cannot end by itself, so there is no false alarm. Our own threads are counted between their first and their last line: one
+//! that is on its way out is a stranger, and not a number that some other thread could hide behind. Whoever could still act makes it unprovable, and
 //! nothing is said: another runtime, a thread that does something else, a wait with a deadline.
 //!
 //! # Who counts as asleep
@@ -80,9 +81,9 @@ impl Shared {
     }
 }
 
-/// Says so and ends the process if nothing can ever happen again. `own_threads` are the monitor and its Ms.
-pub(super) fn check(shared: &Shared, own_threads: usize) {
-    if !is_certain(shared, own_threads) {
+/// Says so and ends the process if nothing can ever happen again.
+pub(super) fn check(shared: &Shared) {
+    if !is_certain(shared) {
         return;
     }
     let alive = shared.live();
@@ -105,15 +106,19 @@ pub(super) fn check(shared: &Shared, own_threads: usize) {
     std::process::exit(2);
 }
 
-fn is_certain(shared: &Shared, own_threads: usize) -> bool {
+fn is_certain(shared: &Shared) -> bool {
     let blocked = BLOCKED.load(SeqCst);
+    let alive = shared.threads.alive();
+    // The monitor, which asks, and the maker of threads.
+    let own = alive.count() + 2 + shared.reporter.threads();
     shared.live() > 0
         && blocked > 0
         && TIMED.load(SeqCst) == 0
         && shared.is_dormant()
-        && threads_of_process().is_some_and(|n| n == own_threads + blocked as usize)
+        && threads_of_process().is_some_and(|n| n == own + blocked as usize)
         // Again, last: what was read above was true at one moment if nobody could move in between.
         && BLOCKED.load(SeqCst) == blocked
+        && shared.threads.alive() == alive
         && shared.is_dormant()
 }
 

@@ -433,10 +433,7 @@ impl Keeper {
         }
         // Who comes to rest from here on says so again; until here one poke was enough.
         monitor.suspects.store(false, SeqCst);
-        deadlock::check(
-            &self.shared,
-            self.shared.threads.count() + 2 + self.shared.reporter.threads(),
-        );
+        deadlock::check(&self.shared);
         let again = asked < DEADLOCK_ASKED && self.shared.is_dormant();
         self.suspicion = again.then(|| Suspicion {
             at: now + (DEADLOCK_AFTER_NS << asked),

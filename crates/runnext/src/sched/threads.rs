@@ -30,6 +30,7 @@ use runnext_sys::{clock, futex, signal};
 use super::call::Call;
 use super::{Shared, preempt, worker};
 use crate::dump;
+use crate::fatal::fatal;
 use crate::m::M;
 
 /// Between rounds of housekeeping while there is something to return.
@@ -60,6 +61,9 @@ pub(crate) struct Threads {
     /// By number; null where there is none.
     ms: Box<[AtomicPtr<M>]>,
     count: AtomicUsize,
+    /// Threads that have begun, and that are about to be gone: for who must not take one for alive that is not.
+    begun: AtomicUsize,
+    gone: AtomicUsize,
     /// Made, and not yet at work or idle.
     starting: AtomicUsize,
     handle: std::sync::Mutex<Option<JoinHandle<()>>>,
@@ -78,6 +82,8 @@ impl Threads {
                 .map(|_| AtomicPtr::new(ptr::null_mut()))
                 .collect(),
             count: AtomicUsize::new(0),
+            begun: AtomicUsize::new(0),
+            gone: AtomicUsize::new(0),
             starting: AtomicUsize::new(0),
             handle: std::sync::Mutex::new(None),
         }
@@ -149,9 +155,31 @@ impl Threads {
         }
     }
 
-    /// How many there are.
+    /// How many there are, with those that have ended and were not joined yet.
     pub(crate) fn count(&self) -> usize {
         self.count.load(Relaxed)
+    }
+
+    /// Which of them the system has for certain: as long as this says the same, none has come or gone, and it has at least so many.
+    pub(super) fn alive(&self) -> Alive {
+        let gone = self.gone.load(SeqCst);
+        Alive {
+            begun: self.begun.load(SeqCst),
+            gone,
+        }
+    }
+}
+
+/// The threads between their first and their last line. See [`Threads::alive`].
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Alive {
+    begun: usize,
+    gone: usize,
+}
+
+impl Alive {
+    pub(super) fn count(self) -> usize {
+        self.begun - self.gone
     }
 }
 
@@ -426,13 +454,26 @@ impl Maker {
 }
 
 fn thread_main(m: &'static M, shared: Arc<Shared>) {
+    shared.threads.begun.fetch_add(1, SeqCst);
     m.install();
     // Without it a stack overflow kills without a word, which is not a reason to refuse to run.
     let _alt_stack = signal::AltStack::install();
     let timer = preempt::slice_timer(m);
     shared.threads.starting.fetch_sub(1, Relaxed);
+    let unwinds = Unwinds;
     worker::run(m);
+    std::mem::forget(unwinds);
     drop(timer);
     m.uninstall();
+    shared.threads.gone.fetch_add(1, SeqCst);
     drop(shared);
+}
+
+/// On the way out of a scheduler that panicked: its P would be lost, and the monitor look at an M that was freed.
+struct Unwinds;
+
+impl Drop for Unwinds {
+    fn drop(&mut self) {
+        fatal(format_args!("the scheduler panicked, as said above"));
+    }
 }
