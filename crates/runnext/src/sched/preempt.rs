@@ -17,10 +17,11 @@
 //! 1 not a worker, or a signal that is not ours: pass it on  2 in RT: leave a note, looked at on the way out
 //! 3 robbed: it has no right to run; get a P or queue for one  4 USER: nobody else to run: return
 //! 5 CAS USER→RT (a robber may be faster)  6 choose the next goroutine; it needs a sleeping thread: its own if it is
-//! wired, else an idle M; none: return, and ask the monitor for one  7 queue own goroutine, hand the P over, sleep
+//! wired, else an idle M; none: return, and ask for one (`threads`)  7 queue own goroutine, hand the P over, sleep
 //!
 //! # Invariants
-//! I1  In USER the thread holds no runtime lock, so the handler may take them.
+//! I1  In USER the thread holds no runtime lock, so the handler may take them. In RT and NOP it may hold any, the poller's gate too: there the
+//!     handler takes none, and so does not poke the monitor.
 //! I2  A request may be lost, never misdelivered: the slice number says whether it is still the same turn (`note`, `M::timer_slice`).
 //!
 //! # Context
@@ -147,8 +148,11 @@ unsafe extern "C" fn on_signal(signo: i32, info: *mut signal::siginfo_t, context
 /// The thread has burnt a slice's worth of CPU; whether in one turn, the slice number tells (I2).
 fn slice_over(m: &'static M) {
     m.note_cpu();
-    m.shared().monitor.note_work();
-    match m.state() {
+    let state = m.state();
+    if !matches!(state, State::Rt | State::Nop) {
+        m.shared().monitor.note_work();
+    }
+    match state {
         State::User | State::Rt => {}
         State::Robbed => return get_in_line(m),
         _ => return,
@@ -168,7 +172,7 @@ fn slice_over(m: &'static M) {
         return; // a new turn since the last tick
     }
     p.expired.store(true, Relaxed);
-    if p.timers.next() != u64::MAX {
+    if state == State::User && p.timers.next() != u64::MAX {
         m.shared().monitor.watch_until(p.timers.next()); // it was taken for one that does not run for long
     }
     stop_here(m, Why::Slice);
@@ -242,7 +246,8 @@ fn waits(shared: &Shared, m: &M) -> bool {
     unsafe { m.p_ptr().as_ref() }.is_some_and(|p| shared.waits_for(p))
 }
 
-/// Queues `g` and gives the P to the thread that runs the next goroutine. False: there is none, and nothing has changed.
+/// Queues `g` and gives the P to the thread that runs the next goroutine. False: there is none, and it goes on, on a slice
+/// of its own.
 fn hand_over(shared: &Shared, m: &M, g: &G, p: &P, stop: Stop) -> bool {
     if p.groups.is_on() {
         return shared.hand_over_turn(m, g, p, stop);

@@ -49,7 +49,8 @@
 //!     no M is left.
 //!
 //! # Context
-//! The M in the seat has no P and no goroutine. `notify` may be used anywhere, in a signal handler too.
+//! The M in the seat has no P and no goroutine. `notify` may be used anywhere, also in a signal
+//! handler that has interrupted user code.
 //!
 //! Tests: `tests/time.rs`, `tests/time_stress.rs`, `tests/net_wait.rs`.
 

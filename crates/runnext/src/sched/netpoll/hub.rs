@@ -58,7 +58,7 @@ impl Hub {
         unsafe { (*self.poller.get()).as_ref() }
     }
 
-    /// Ends one blocking poll. Anywhere, in a signal handler too.
+    /// Ends one blocking poll. Anywhere but where the gate may be held: not in a signal handler that has interrupted the runtime.
     #[cold]
     pub(in crate::sched) fn notify(&self) {
         self.with_open(Poller::notify);
