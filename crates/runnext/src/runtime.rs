@@ -20,6 +20,7 @@ use crate::group::CpuLimit;
 use crate::m;
 use crate::overflow;
 use crate::sched::blocking::blocking;
+use crate::sched::call::Call;
 use crate::sched::groups::Limit;
 use crate::sched::spawn::{self, Options};
 use crate::sched::{Config, MAX_PROCS, Shared, start_threads};
@@ -320,6 +321,9 @@ fn stop(shared: Arc<Shared>, grace: Duration) -> Shutdown {
     shared.groups.close(&shared);
     shared.drop_futures();
     shared.close_poller();
+    shared.see_visitors_off();
+    // A goroutine of another runtime may be the one to call: it is not preempted while it holds the slab's lock.
+    let call = Call::brief();
     for p in shared.all_ps() {
         if p.idle.load(std::sync::atomic::Ordering::Acquire) || shared.threads.count() == 0 {
             // SAFETY: no M is left that owns it.
@@ -328,7 +332,9 @@ fn stop(shared: Arc<Shared>, grace: Duration) -> Shutdown {
             debug_assert!(!last, "not orphaned yet");
         }
     }
-    if !shared.slab.orphan() {
+    let alone = shared.slab.orphan();
+    drop(call); // what follows frees memory
+    if !alone {
         // Handles still point into the slab: the last of them lets go of this count (`return_header`).
         std::mem::forget(shared);
     }
@@ -547,6 +553,10 @@ impl Builder {
         preempt::install(signal)?;
         clock::init();
         let shared = Arc::new(Shared::new(config)?);
+        // From here on an error drops it, which ends the threads that were made.
+        let runtime = Runtime {
+            shared: Arc::clone(&shared),
+        };
         start_threads(&shared)?;
         report::start(&shared, reports)?;
         if recorded > 0 {
@@ -556,7 +566,7 @@ impl Builder {
         let _ = fatal::LAST_WORDS.set(dump::on_fatal);
         dump::set_sigquit(sigquit);
         dump::enlist(&shared);
-        Ok(Runtime { shared })
+        Ok(runtime)
     }
 
     fn config(self, debug: Debug) -> io::Result<Config> {
@@ -670,3 +680,6 @@ pub mod __private {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -252,8 +252,9 @@ impl Drop for Call {
 }
 
 impl Shared {
-    /// A goroutine made runnable by somebody without a P.
+    /// A goroutine made runnable by somebody without a P, who may be no thread of this runtime.
     pub(super) fn put_global(&self, g: &G) {
+        let _visit = self.visit();
         self.observe.queued_outside(g);
         // SAFETY: runnable, and in no queue: the caller made it so.
         unsafe { self.push_global(g.ptr()) };

@@ -157,6 +157,9 @@ pub(crate) struct Shared {
     /// Threads that sleep with a goroutine that waits, or has given way, and is locked to them.
     tied: AtomicUsize,
 
+    /// Strangers at work in here ([`Visit`]).
+    visitors: AtomicUsize,
+
     /// No M dispatches anything any more.
     pub(crate) stopped: AtomicBool,
     /// Somebody waits for the goroutines to end: count the ends.
@@ -197,6 +200,7 @@ impl Shared {
             searchers: Searchers::new(),
             stranded: AtomicUsize::new(0),
             tied: AtomicUsize::new(0),
+            visitors: AtomicUsize::new(0),
             stopped: AtomicBool::new(false),
             draining: AtomicBool::new(false),
             next_id: AtomicU64::new(1),
@@ -213,6 +217,20 @@ impl Shared {
         unsafe {
             Arc::increment_strong_count(self);
             Arc::downgrade(&Arc::from_raw(self))
+        }
+    }
+
+    /// The caller is perhaps no thread of this runtime, and has the last goroutine that keeps it alive in its hands: once that is queued
+    /// it may run and end, and the runtime be gone before the caller is. It says so first.
+    pub(crate) fn visit(&self) -> Visit<'_> {
+        self.visitors.fetch_add(1, Relaxed);
+        Visit(&self.visitors)
+    }
+
+    /// Waits until no stranger is in here any more. Who is, is in the middle of a runtime call, or a plain thread: it goes on by itself.
+    pub(crate) fn see_visitors_off(&self) {
+        while self.visitors.load(Acquire) != 0 {
+            std::thread::yield_now();
         }
     }
 
@@ -493,6 +511,15 @@ impl Drop for Shared {
                 drop(unsafe { Box::from_raw(p) });
             }
         }
+    }
+}
+
+/// A stranger in the runtime, whose memory stays as long as this does.
+pub(crate) struct Visit<'a>(&'a AtomicUsize);
+
+impl Drop for Visit<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Release); // the last it touches
     }
 }
 

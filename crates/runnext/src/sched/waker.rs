@@ -197,12 +197,10 @@ impl Slot {
             if ptr::eq(g.owner().cast::<Shared>(), shared) {
                 return Some(g.ptr());
             }
-            // SAFETY: woken just now, so its runtime is alive, or at least its memory: the waker counts it.
-            let (other, g) = (unsafe { super::shared_of(g) }, g.ptr());
+            let g = g.ptr();
             drop(held);
-            // SAFETY: runnable, and in no queue.
-            unsafe { other.push_global(g) };
-            other.wake_one();
+            // SAFETY: woken just now and in no queue, so it is alive, and the memory of its runtime too.
+            unsafe { super::shared_of(g.as_ref()).put_global(g.as_ref()) };
             return None;
         }
         let foreign = held.take()?;
