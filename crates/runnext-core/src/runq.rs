@@ -278,22 +278,6 @@ impl<T: Linked> RunQueue<T> {
         }
     }
 
-    /// Puts `g` in front of everything and gives back the handle it displaces.
-    ///
-    /// While the caller holds that one, [`is_empty`](Self::is_empty) knows nothing of it: use
-    /// [`put_next_kick`](Self::put_next_kick) unless it goes somewhere else than to this ring.
-    ///
-    /// # Safety
-    /// The caller is the owner; `g` is valid, and in no queue.
-    #[inline]
-    pub unsafe fn put_next(&self, g: NonNull<T>) -> Option<NonNull<T>> {
-        if self.own.next.load(Relaxed).is_null() {
-            self.own.next.store(g.as_ptr(), Release); // I5
-            return None;
-        }
-        NonNull::new(self.own.next.swap(g.as_ptr(), Release))
-    }
-
     /// Takes the handle out of `next`, which stays empty until the next put.
     ///
     /// # Safety

@@ -5,7 +5,7 @@
 //! touch thread-locals and must have no poison. `std::sync::Mutex` promises none of that.
 //!
 //! # Context
-//! On a worker it is taken only in the `RT` state (see `sched::enter`), where the holder is neither
+//! On a worker it is taken only in the `RT` state (see `sched::call`), where the holder is neither
 //! preempted nor robbed of its P; plain threads may take it at any time. No user code, no allocator
 //! call and no other wait happens under it: a goroutine preempted inside `malloc` may hold the
 //! allocator's lock, and it needs the scheduler to move on before it lets go.

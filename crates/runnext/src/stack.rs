@@ -595,7 +595,7 @@ impl Drop for Stacks {
             };
             for chunk in 0..tables.chunks {
                 let start = tables.slot_start(chunk * per_chunk(class), class);
-                // SAFETY: mapped and leaked by `carve` with this length; no goroutine of the runtime is left.
+                // SAFETY: mapped and leaked by `add_chunk` with this length; no goroutine of the runtime is left.
                 drop(unsafe { Region::from_raw(start as *mut u8, chunk_len(class)) });
             }
         }

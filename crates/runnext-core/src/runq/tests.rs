@@ -133,18 +133,6 @@ fn three_hundred_spawns() {
 }
 
 #[test]
-fn a_displaced_handle_can_go_elsewhere() {
-    let items = Items::new(2);
-    let q = Owned::new();
-    // SAFETY: this thread is the owner, and the items are in no queue.
-    let (first, second) = unsafe { (q.0.put_next(items.get(0)), q.0.put_next(items.get(1))) };
-    assert_eq!((first.map(Item::id), second.map(Item::id)), (None, Some(0)));
-    assert_eq!(q.0.steal_next().map(Item::id), Some(1));
-    assert_eq!(q.0.steal_next(), None);
-    assert!(q.0.is_empty());
-}
-
-#[test]
 fn a_thief_gets_the_older_half_and_runs_the_last() {
     let items = Items::new(CAPACITY);
     for n in 0..=CAPACITY {

@@ -187,12 +187,15 @@ impl Shared {
         self.procs() > self.searchers.idle() + self.searchers.spinning() + 1
     }
 
-    /// An idle P, `preferred` if it is one.
+    /// An idle P, `preferred` if it is one. None once the runtime has stopped: who stopped it goes through what Ps hold.
     pub(super) fn take_idle_p(&self, preferred: *const P) -> Option<&'static P> {
         if self.searchers.idle() == 0 {
             return None;
         }
         let mut idle = self.idle.lock();
+        if self.stopped.load(Relaxed) {
+            return None;
+        }
         let p = idle.remove_p(preferred).or_else(|| idle.pop_p())?;
         self.searchers.p_taken(&mut idle.roster);
         Some(p)
@@ -203,7 +206,7 @@ impl Shared {
     pub(super) fn idle_p(&self, p: &P) {
         let work = {
             let mut idle = self.idle.lock();
-            // What is queued on an idle P is stolen, but nobody looks at one that was put aside.
+            // Nobody looks at one that was put aside.
             // SAFETY: the caller owns p.
             let aside = (p.id >= self.procs()).then(|| unsafe { p.runq.drain() });
             self.idle_p_locked(&mut idle, p);

@@ -385,7 +385,7 @@ pub(super) fn put_aside(shared: &Shared, p: &P) {
     shared.idle_p(p);
     shared.evacuate(p);
     shared.searchers.look_again();
-    if shared.any_work() {
+    if shared.any_work() || shared.seat.is_unwatched() {
         shared.wake_one();
     }
 }
@@ -475,5 +475,5 @@ fn cannot_start(m: &'static M, g: &'static G, why: &NoStack) -> bool {
     let p = m.p(); // R2
     spawn::bury(m.shared(), p, g);
     m.set_g(ptr::null());
-    true
+    spawn::is_thread_clean(m)
 }
