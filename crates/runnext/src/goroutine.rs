@@ -476,7 +476,7 @@ impl<T> JoinHandle<T> {
     /// The panic's payload, as with [`std::thread::JoinHandle::join`].
     ///
     /// # Panics
-    /// If it is the calling goroutine's own.
+    /// If it is the calling goroutine's own, and if the handle was awaited and has given its result already.
     ///
     /// # Example
     /// ```
@@ -489,7 +489,7 @@ impl<T> JoinHandle<T> {
     pub fn join(self) -> std::thread::Result<T> {
         let g = self.goroutine.g();
         wait_for(g, WaitReason::Join);
-        // SAFETY: ended; we are its one JoinHandle and are used up by this.
+        // SAFETY: ended; we are its one JoinHandle.
         unsafe { spawn::take_outcome(g) }
     }
 

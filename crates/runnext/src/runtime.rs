@@ -152,7 +152,7 @@ impl Runtime {
         // SAFETY: the header counts one handle for us.
         let header = unsafe { g.as_ref() };
         wait_for(header, WaitReason::Join);
-        // SAFETY: ended, and nobody else joins it.
+        // SAFETY: ended; it has no other JoinHandle.
         let outcome = unsafe { spawn::take_outcome::<T>(header) };
         spawn::drop_handle(g);
         outcome.unwrap_or_else(|payload| panic::resume_unwind(payload))

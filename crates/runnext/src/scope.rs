@@ -248,6 +248,9 @@ impl<T> ScopedJoinHandle<'_, T> {
     /// # Errors
     /// The panic's payload, which then no longer makes the scope panic.
     ///
+    /// # Panics
+    /// If it is the calling goroutine's own.
+    ///
     /// # Example
     /// ```
     /// #[runnext::main]

@@ -128,11 +128,17 @@ impl<B: Body> Task<B> {
     }
 }
 
-/// Takes the result of an ended goroutine.
+/// Takes the result of an ended goroutine. Panics if it was taken before.
 ///
 /// # Safety
-/// `g.is_done()`, its result type is `T`, and the caller is its one `JoinHandle`, which calls this once.
+/// `g.is_done()`, its result type is `T`, and the caller is its one `JoinHandle`.
 pub(crate) unsafe fn take_outcome<T>(g: &G) -> Outcome<T> {
+    // A handle can be awaited by reference, so it may come here again.
+    assert!(
+        !g.is_result_taken(),
+        "a JoinHandle gives its result once: it was awaited to the end before, and is polled again or joined now; \
+         fuse it, or take it out of the loop"
+    );
     // SAFETY: the result is there (contract).
     let outcome = unsafe { take::<Outcome<T>>(g.payload()) };
     // SAFETY: moved out just now.
