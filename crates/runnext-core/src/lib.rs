@@ -11,6 +11,7 @@
 //! | [`list`]   | intrusive FIFO of handles, the body of the global queue     | no; the caller locks      |
 //! | [`next`]   | what runs next on a P: the decision                         | no; pure                  |
 //! | [`park`]   | a goroutine's state word: park and wake                     | sleeper and waker         |
+//! | [`life`]   | a goroutine's end: references, result, who is told          | goroutine and handles     |
 //! | [`owner`]  | a thread's state word: who has its P                        | the thread and robbers    |
 //! | [`signal`] | between a future's poller and its wakers                    | sleeper and any wakers    |
 //! | [`searchers`] | who looks for work, and who is woken for it              | submitters and idlers     |
@@ -27,6 +28,8 @@
 
 #[forbid(unsafe_code)]
 pub mod group;
+#[cfg_attr(not(loom), forbid(unsafe_code))] // its models write to loom cells
+pub mod life;
 pub mod list;
 #[cfg_attr(not(loom), forbid(unsafe_code))] // its models read a loom cell
 pub mod mutex_state;

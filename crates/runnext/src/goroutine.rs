@@ -18,6 +18,7 @@ mod builder;
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
 use std::panic::Location;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::ptr::{self, NonNull};
@@ -432,7 +433,8 @@ impl fmt::Debug for Goroutine {
     }
 }
 
-/// The right to wait for a goroutine and take its result. Dropping it detaches the goroutine, which runs on.
+/// The right to wait for a goroutine and take its result. Dropping it detaches the goroutine, which runs on and drops its result
+/// when it ends.
 ///
 /// # Example
 /// ```
@@ -449,7 +451,8 @@ impl fmt::Debug for Goroutine {
 /// }
 /// ```
 pub struct JoinHandle<T> {
-    goroutine: Goroutine,
+    /// Goes with the right to the result, in one step.
+    goroutine: ManuallyDrop<Goroutine>,
     _result: PhantomData<fn() -> T>,
 }
 
@@ -460,7 +463,7 @@ impl<T> JoinHandle<T> {
     /// The header counts one handle for the caller, has no other `JoinHandle`, and its result is a `T`.
     pub(crate) unsafe fn new(g: NonNull<G>) -> Self {
         JoinHandle {
-            goroutine: Goroutine(g),
+            goroutine: ManuallyDrop::new(Goroutine(g)),
             _result: PhantomData,
         }
     }
@@ -533,7 +536,8 @@ impl<T> JoinHandle<T> {
 
 impl<T> Drop for JoinHandle<T> {
     fn drop(&mut self) {
-        withdraw(self.goroutine.g());
+        // SAFETY: the one handle, and the reference it counts is not dropped otherwise.
+        unsafe { spawn::drop_join_handle(self.goroutine.0) };
     }
 }
 
@@ -563,7 +567,7 @@ pub(crate) fn wait_for(g: &G, reason: WaitReason) {
         drop(call);
         joins_itself();
     }
-    if g.register_joiner(call.waiter().into_raw()) {
+    if g.register_joiner(call.waiter().into_raw(), false) {
         call.park(reason);
     }
 }
@@ -578,7 +582,7 @@ fn joins_itself() -> ! {
 impl<T> fmt::Debug for JoinHandle<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("JoinHandle")
-            .field("goroutine", &self.goroutine)
+            .field("goroutine", self.goroutine())
             .field("finished", &self.is_finished())
             .finish()
     }

@@ -2,7 +2,8 @@
 //!
 //! The scope does not return before all its goroutines have ended, so what they borrow outlives them. It waits even when
 //! its own closure panics. A child counts as ended when its closure is gone and its result is either in the
-//! hands of a handle, which cannot outlive the scope, or dropped.
+//! hands of a handle, which cannot outlive the scope, or dropped: what may outlive it, a `Goroutine` or a waker, keeps no
+//! result (`runnext_core::life`, I1).
 
 use std::fmt;
 use std::marker::PhantomData;

@@ -2,12 +2,19 @@
 
 mod common;
 
+use std::cell::Cell;
+use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::*};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
 
-use common::{Counted, built, message};
-use runnext::{Runtime, block_on, go};
+use common::{Counted, built, message, runtime, until};
+use runnext::goroutine::Builder;
+use runnext::{
+    Goroutine, JoinHandle, Runtime, block_on, current, go, goroutine_local, scope, spawn, yield_now,
+};
 
 /// One P and no preemption: who runs when is a fact.
 fn alone() -> Runtime {
@@ -40,4 +47,148 @@ fn a_handle_that_was_awaited_has_no_result_for_join() {
         drop(first);
         assert_eq!(drops.load(SeqCst), 1);
     });
+}
+
+// ---- results that nobody takes ----
+
+/// The result of a scoped goroutine went with the last reference to it, which may outlive what the result borrows.
+#[test]
+fn an_unjoined_result_is_dropped_before_its_scope_returns() {
+    alone().run(|| {
+        for finished_first in [false, true] {
+            let drops = drops();
+            let kept: Goroutine = scope(|s| {
+                let child = s.go(|| Counted::new(&drops));
+                until(|| child.is_finished() || !finished_first);
+                child.goroutine().clone()
+            });
+            assert_eq!(drops.load(SeqCst), 1, "the scope has returned");
+            drop(kept);
+            assert_eq!(drops.load(SeqCst), 1);
+        }
+    });
+}
+
+/// As above, of one that had left a waker somewhere, and of a panic that nobody takes.
+#[test]
+fn a_stray_waker_does_not_keep_a_scoped_result() {
+    struct Bomb<'a>(&'a AtomicUsize);
+    impl Drop for Bomb<'_> {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, SeqCst);
+            panic!("nobody hears this");
+        }
+    }
+    alone().run(|| {
+        let dropped = AtomicUsize::new(0);
+        let stray = Mutex::new(None::<Waker>);
+        scope(|s| {
+            s.go(|| {
+                block_on(poll_fn(|cx| {
+                    *stray.lock().unwrap() = Some(cx.waker().clone());
+                    Poll::Ready(())
+                }));
+                Bomb(&dropped)
+            });
+        });
+        assert_eq!(dropped.load(SeqCst), 1, "the scope has returned");
+        drop(stray);
+        assert_eq!(dropped.load(SeqCst), 1);
+    });
+}
+
+/// The result of a detached future stayed for as long as anybody had one of its wakers.
+#[test]
+fn a_stray_waker_does_not_keep_a_detached_result() {
+    alone().run(|| {
+        let (drops, stray) = (drops(), Arc::new(Mutex::new(None::<Waker>)));
+        let (counted, place) = (Counted::new(&drops), Arc::clone(&stray));
+        let mut counted = Some(counted);
+        drop(spawn(poll_fn(move |cx| {
+            *place.lock().unwrap() = Some(cx.waker().clone());
+            Poll::Ready(counted.take())
+        })));
+        until(|| stray.lock().unwrap().is_some());
+        yield_now();
+        assert_eq!(drops.load(SeqCst), 1);
+    });
+}
+
+/// The same, with the end and the handle's going at the same time.
+#[test]
+fn results_are_dropped_once_and_in_time_wherever_the_handle_goes() {
+    let rounds = if cfg!(debug_assertions) {
+        3_000
+    } else {
+        30_000
+    };
+    runtime(3).run(move || {
+        for round in 0..rounds {
+            let drops = drops();
+            let (begun, kept) = (AtomicBool::new(false), Mutex::new(None));
+            scope(|s| {
+                let child = s.go(|| {
+                    until(|| begun.load(Acquire));
+                    Counted::new(&drops)
+                });
+                s.go(|| {
+                    let clone = child.goroutine().clone();
+                    begun.store(true, Release);
+                    for _ in 0..round % 64 {
+                        std::hint::spin_loop();
+                    }
+                    drop(child);
+                    *kept.lock().unwrap() = Some(clone);
+                });
+            });
+            assert_eq!(drops.load(SeqCst), 1, "round {round}");
+        }
+    });
+}
+
+// ---- code that runs as a goroutine that has ended ----
+
+goroutine_local! {
+    static LATE: Cell<Option<Counted>> = Cell::new(None);
+}
+
+/// A waker that drops the handle it was registered with, and then looks at the goroutine it runs on.
+struct Meddler {
+    handle: Mutex<Option<JoinHandle<()>>>,
+    seen: Mutex<Option<String>>,
+    drops: Arc<AtomicUsize>,
+}
+
+impl Wake for Meddler {
+    fn wake(self: Arc<Self>) {
+        drop(self.handle.lock().unwrap().take());
+        let own = current().expect("it runs on the goroutine that ended");
+        *self.seen.lock().unwrap() = own.name().map(str::to_owned);
+        drop(own);
+        LATE.with(|late| late.set(Some(Counted::new(&self.drops))));
+        panic!("nobody hears this, but the hook asks for the goroutine's name");
+    }
+}
+
+/// The last handle took a goroutine's name and locals away while a waker of somebody else's was running on it.
+#[test]
+fn a_waker_that_runs_at_the_end_finds_the_goroutine_whole() {
+    let rt = alone();
+    let meddler = Arc::new(Meddler {
+        handle: Mutex::new(None),
+        seen: Mutex::new(None),
+        drops: drops(),
+    });
+    rt.run(|| {
+        let mut job = Builder::new().name("whole").spawn(yield_now).unwrap();
+        let waker = Waker::from(Arc::clone(&meddler));
+        let polled = Pin::new(&mut job).poll(&mut Context::from_waker(&waker));
+        assert!(polled.is_pending());
+        *meddler.handle.lock().unwrap() = Some(job);
+        drop(waker);
+        until(|| Arc::strong_count(&meddler) == 1);
+    });
+    drop(rt); // and its threads: whatever the goroutine did last is done
+    assert_eq!(meddler.seen.lock().unwrap().as_deref(), Some("whole"));
+    assert_eq!(meddler.drops.load(SeqCst), 1, "its locals go with it");
 }

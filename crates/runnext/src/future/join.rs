@@ -77,7 +77,7 @@ fn register(g: &G, waker: &Waker) -> bool {
         _ => {}
     }
     let word = waker::into_word(waker);
-    if !g.register_joiner(word) {
+    if !g.register_joiner(word, waker::is_foreign(word)) {
         // SAFETY: it had ended before, so nobody else will use the word.
         drop(unsafe { waker::from_word(word) });
         return false;

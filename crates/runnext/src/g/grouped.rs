@@ -39,7 +39,7 @@ impl G {
     /// Gives up its group, in user context.
     ///
     /// # Safety
-    /// By the party that `life::I1` names.
+    /// By the party that `life::I2` names.
     pub(super) unsafe fn drop_group(&self) {
         if self.is_grouped() {
             self.set_lane(0); // it may wait once more before it is gone, if it drops this itself

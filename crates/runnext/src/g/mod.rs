@@ -29,6 +29,7 @@ use std::sync::atomic::{
 };
 
 use corosensei::{Coroutine, Yielder};
+use runnext_core::life::Life;
 use runnext_core::list::Linked;
 use runnext_core::park::{State, Woken};
 use runnext_core::signal::Signal;
@@ -37,7 +38,7 @@ use runnext_sys::cpu;
 use crate::fatal::fatal;
 use crate::stack::Stack;
 
-use life::{NEWBORN, TAKEN};
+use life::TAKEN;
 
 pub(crate) use ext::{Ext, Held, Locals};
 pub(crate) use peek::Peek;
@@ -137,15 +138,16 @@ pub(crate) const INLINE: usize = 40;
 /// The rest of a goroutine.
 #[repr(C)]
 pub(crate) struct Cold {
-    life: AtomicU64,
-    /// Who waits for DONE (a `sched::wait::Waiter`), valid once WAITER is set.
+    /// Who holds it, and how far its end has come (`runnext_core::life`).
+    life: Life,
+    /// Who waits for its end (a `sched::wait::Waiter`, or a waker), valid while somebody is registered.
     joiner: AtomicUsize,
     id: AtomicU64,
     vtable: Cell<&'static Vtable>,
     site: AtomicPtr<Location<'static>>,
     ext: AtomicPtr<Ext>,
     reason: AtomicU8,
-    /// log2 class of the stack it starts on (`stack::Class`), or [`NO_STACK`]; and [`TAKEN`], set by the joiner.
+    /// log2 class of the stack it starts on (`stack::Class`), or [`NO_STACK`]; and [`TAKEN`].
     stack_class: Cell<u8>,
     /// What wakers of a future ring that it polls: as a goroutine without a stack, or in `block_on`.
     signal: Signal,
@@ -227,7 +229,7 @@ impl G {
         cold.group.store(birth.group.cast_mut(), Relaxed);
         cold.lent.store(ptr::null_mut(), Relaxed);
         cold.cpu.store(0, Relaxed);
-        cold.life.store(NEWBORN, Relaxed);
+        cold.life.begin();
         self.wired.store(ptr::null_mut(), Relaxed);
         self.yielder.set(ptr::null());
         // Published to others by the release of the queue it goes into.
@@ -246,7 +248,7 @@ impl G {
     }
 
     pub(crate) fn name(&self) -> Option<&str> {
-        // SAFETY: a handle or the goroutine itself asks, and `life::I1` keeps `ext` until both are gone.
+        // SAFETY: a reference asks, or the goroutine itself before its end or while it is held: `life::I2` and `I4` keep `ext` for both.
         unsafe { self.cold().ext.load(Acquire).as_ref() }.and_then(|e| e.name.as_deref())
     }
 

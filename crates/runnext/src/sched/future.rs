@@ -267,10 +267,8 @@ fn abandon(g: &G) {
     let after = unsafe { (g.vtable().fail)(g, Box::new(why)) };
     g.drop_locals();
     groups::ended(g);
-    if g.is_detached() {
-        // SAFETY: its end, and detached.
-        unsafe { g.clean_detached() };
-    }
+    // SAFETY: its end, and its result is there.
+    unsafe { g.clean() };
     drop(spawn::tell(Call::brief(), g, after));
     spawn::release(g);
 }

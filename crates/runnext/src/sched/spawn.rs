@@ -281,9 +281,8 @@ pub(super) unsafe fn detached_in<B: Body>(
         put(header.payload(), body);
         header.begin(birth);
     }
+    header.disown();
     shared.observe.born(p, header);
-    let last = header.drop_ref();
-    debug_assert!(!last, "it has not begun");
     Ok(g)
 }
 
@@ -324,10 +323,8 @@ pub(super) fn entry(g: &G) {
 pub(super) fn end(g: &G, after: After) -> Call {
     g.drop_locals();
     groups::ended(g);
-    if g.is_detached() {
-        // SAFETY: its end, and detached.
-        unsafe { g.clean_detached() };
-    }
+    // SAFETY: its end, and its result is there.
+    unsafe { g.clean() };
     let call = Call::brief();
     if let Some(m) = call.m() {
         // Before anybody can see that it ended: who has joined all others counts one.
@@ -336,22 +333,21 @@ pub(super) fn end(g: &G, after: After) -> Call {
     tell(call, g, after)
 }
 
-/// The goroutine has ended: says so, and does what is left to do after that.
+/// The goroutine has ended: says so, and does what is left to do after that. `after` comes last: with it go those whose frames an unwanted
+/// result may borrow from.
 #[inline]
 pub(super) fn tell(mut call: Call, g: &G, after: After) -> Call {
-    let (joiner, detached) = g.finish();
+    let (joiner, held) = g.finish();
     // SAFETY: registered by the joiner, and given to us by `finish`.
     let waker = joiner.and_then(|joiner| unsafe { waker::wake_joiner(&call, joiner) });
-    // The last handle may have gone between our look and DONE: then the cleaning is still ours.
-    if waker.is_some() || after.call.is_some() || detached && g.is_unclean() {
+    if held || waker.is_some() || after.call.is_some() {
         drop(call);
         if let Some(waker) = waker {
             waker::use_up(waker);
         }
-        // After the waker, which may be anybody's code and have used locals.
-        if detached && g.is_unclean() {
-            // SAFETY: its end, and detached.
-            unsafe { g.clean_detached() };
+        if held {
+            // SAFETY: its end; the waker, which may be anybody's code, has run.
+            unsafe { g.let_go() };
         }
         if let Some(hook) = after.call {
             // SAFETY: given with its argument by the body, to be called once after its end.
@@ -423,9 +419,34 @@ pub(crate) fn drop_handle(g: NonNull<G>) {
     let header = unsafe { g.as_ref() };
     // SAFETY: as above.
     let shared = unsafe { super::shared_of(header) };
-    if !header.drop_ref() {
-        return;
+    if header.drop_ref() {
+        take_back(shared, g);
     }
+}
+
+/// Drops the one `JoinHandle` of a goroutine, and with it the right to its result, and whoever awaited it.
+///
+/// # Safety
+/// By that handle, which is not used any more.
+#[inline]
+pub(crate) unsafe fn drop_join_handle(g: NonNull<G>) {
+    // SAFETY: the handle keeps the header alive.
+    let header = unsafe { g.as_ref() };
+    // SAFETY: as above.
+    let shared = unsafe { super::shared_of(header) };
+    // SAFETY: the caller's promise.
+    let (joiner, last) = unsafe { header.give_up() };
+    if last {
+        take_back(shared, g);
+    }
+    if let Some(word) = joiner {
+        // SAFETY: who waits in `join` has the handle, so this is a task's, and nobody else's any more.
+        drop(unsafe { waker::from_word(word) });
+    }
+}
+
+/// A header that nobody uses any more, from wherever its last use was.
+fn take_back(shared: &Shared, g: NonNull<G>) {
     let call = Call::brief();
     match call.m() {
         // SAFETY: the call owns the P.

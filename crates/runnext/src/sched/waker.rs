@@ -108,6 +108,11 @@ pub(crate) fn is_word_of(word: usize, waker: &Waker) -> bool {
     goroutine_of(waker).is_some_and(|g| g.ptr().addr().get() | WAKER == word)
 }
 
+/// Whether waking it is running code of others: its waker is not one of ours.
+pub(crate) fn is_foreign(word: usize) -> bool {
+    word & BOXED != 0
+}
+
 /// The waker of a word.
 ///
 /// # Safety
