@@ -253,7 +253,7 @@ impl Runtime {
         dump::into_string(text)
     }
 
-    /// Waits up to `grace` for all goroutines to end, then stops the scheduler. Goroutines that have not ended are abandoned:
+    /// Waits up to `grace` for all goroutines to end, also those that are started meanwhile, then stops the scheduler. Goroutines that have not ended are abandoned:
     /// they are not dispatched again, and are not unwound, so what they own is leaked. One that is in the middle of computing, or in a
     /// blocking call, goes on with that on its thread, and stops for ever at its next call of the runtime. Futures that are waiting are
     /// dropped, on the calling thread.
@@ -307,14 +307,9 @@ fn stop(shared: Arc<Shared>, grace: Duration) -> Shutdown {
         !own,
         "a Runtime cannot be shut down or dropped by one of its own goroutines: do it outside, after Runtime::run"
     );
-    let alive = shared.live();
     let deadline =
         u64::try_from(grace.as_nanos()).map_or(u64::MAX, |ns| clock::now_ns().saturating_add(ns));
-    let abandoned = if alive == 0 {
-        0
-    } else {
-        shared.drain(deadline).min(alive)
-    };
+    let (finished, abandoned) = shared.drain(deadline);
     dump::retire(&shared);
     shared.reporter.stop();
     shared.stop();
@@ -339,7 +334,7 @@ fn stop(shared: Arc<Shared>, grace: Duration) -> Shutdown {
         std::mem::forget(shared);
     }
     Shutdown {
-        finished: alive - abandoned,
+        finished,
         abandoned,
     }
 }

@@ -9,11 +9,13 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 
-use common::{Counted, built, message, runtime, until};
+use common::{Counted, built, message, runtime, thread_id, until, until_asleep};
 use runnext::goroutine::Builder;
 use runnext::{
-    Goroutine, JoinHandle, Runtime, block_on, current, go, goroutine_local, scope, spawn, yield_now,
+    Goroutine, JoinHandle, Runtime, block_on, chan, current, go, goroutine_local, scope, spawn,
+    yield_now,
 };
 
 /// One P and no preemption: who runs when is a fact.
@@ -191,4 +193,25 @@ fn a_waker_that_runs_at_the_end_finds_the_goroutine_whole() {
     drop(rt); // and its threads: whatever the goroutine did last is done
     assert_eq!(meddler.seen.lock().unwrap().as_deref(), Some("whole"));
     assert_eq!(meddler.drops.load(SeqCst), 1, "its locals go with it");
+}
+
+// ---- shutdown ----
+
+/// Who was started while `shutdown` waited was taken for one of those that were alive when it was called.
+#[test]
+fn shutdown_counts_those_alive_at_the_call() {
+    let rt = alone();
+    let (release, released) = chan::bounded::<()>(0);
+    rt.go(move || {
+        released.recv().unwrap();
+        go(|| chan::never::<()>().recv());
+    });
+    let waits = thread_id();
+    let releaser = std::thread::spawn(move || {
+        until_asleep(waits, libc::SYS_futex); // in `shutdown`
+        release.send(()).unwrap();
+    });
+    let counts = rt.shutdown(Duration::from_secs(2));
+    assert_eq!((counts.finished, counts.abandoned), (1, 0));
+    releaser.join().unwrap();
 }

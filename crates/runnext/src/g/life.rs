@@ -37,6 +37,11 @@ impl G {
         self.cold().life.is_done()
     }
 
+    /// Its number, if it has begun and not ended. From anywhere.
+    pub(crate) fn alive(&self) -> Option<u64> {
+        self.cold().life.is_alive().then(|| self.id())
+    }
+
     /// Registers who is to be woken at the end; `foreign`: that is running others' code. False: it has ended already, nobody will be woken.
     ///
     /// Only the holder of the one `JoinHandle` calls this, while nobody is registered.

@@ -201,16 +201,32 @@ impl Monitor {
 }
 
 impl Shared {
-    /// Waits until no goroutine is left, or the deadline has passed. Returns how many are left.
-    pub(crate) fn drain(&self, deadline_ns: u64) -> usize {
+    /// Waits until no goroutine is left, or the deadline has passed. Returns how many of those alive at the call have ended, and how many
+    /// have not.
+    pub(crate) fn drain(&self, deadline_ns: u64) -> (usize, usize) {
+        // By number, for those that end may start others; not by the next number, for Ps take them in batches.
+        let mut first = Vec::new();
+        self.slab.for_each(|g| first.extend(g.alive()));
+        if first.is_empty() {
+            return (0, 0);
+        }
+        first.sort_unstable();
         self.draining.store(true, SeqCst);
         loop {
             let seen = self.monitor.ends.load(Acquire);
-            let left = self.live();
-            if left == 0 || !futex::wait_until(&self.monitor.ends, seen, deadline_ns) {
-                return self.live();
+            if self.live() == 0 {
+                return (first.len(), 0);
+            }
+            if !futex::wait_until(&self.monitor.ends, seen, deadline_ns) {
+                break;
             }
         }
+        let mut left = 0;
+        self.slab.for_each(|g| {
+            let is_first = |id| first.binary_search(&id).is_ok();
+            left += usize::from(g.alive().is_some_and(is_first));
+        });
+        (first.len() - left, left)
     }
 }
 
