@@ -15,9 +15,8 @@
 //! usual path goes through a P's own list of free headers and comes here once per [`BATCH`].
 
 use std::cell::UnsafeCell;
-use std::mem;
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicUsize, Ordering::*};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::*};
 
 use runnext_core::list::List;
 use runnext_sys::map::Region;
@@ -54,18 +53,18 @@ const _: () = assert!(size_of::<Head>() <= HEAD_SIZE);
 
 struct Inner {
     free: List<G>,
-    /// Newest first; only the newest has untouched headers.
-    extents: *mut Head,
     /// Headers ever handed out.
     carved: usize,
     orphaned: bool,
 }
 
-// SAFETY: extents are owned by the slab and reached only under its lock.
+// SAFETY: headers in the list are the slab's own, and reached only under its lock.
 unsafe impl Send for Inner {}
 
 pub(crate) struct Slab {
     inner: Lock<Inner>,
+    /// Newest first; only the newest has untouched headers. Added to under the lock, and read without it: by who has no right to wait.
+    extents: AtomicPtr<Head>,
 }
 
 impl G {
@@ -100,10 +99,10 @@ impl Slab {
         Slab {
             inner: Lock::new(Inner {
                 free: List::new(),
-                extents: ptr::null_mut(),
                 carved: 0,
                 orphaned: false,
             }),
+            extents: AtomicPtr::new(ptr::null_mut()),
         }
     }
 
@@ -112,7 +111,7 @@ impl Slab {
         let mut inner = self.inner.lock();
         let mut got = inner.free.take(n);
         while got.len() < n {
-            match inner.carve(owner) {
+            match self.carve(&mut inner, owner) {
                 // SAFETY: a fresh header is in no list.
                 Ok(g) => unsafe { got.push_back(g) },
                 Err(e) if got.is_empty() => return Err(e),
@@ -141,9 +140,8 @@ impl Slab {
 
     /// Whether a pointer of unknown age is one to a header of this slab, which then may be looked at.
     pub(crate) fn contains(&self, g: *const G) -> bool {
-        let inner = self.inner.lock();
         let wanted = g.addr() & !(EXTENT - 1);
-        let mut extent = inner.extents;
+        let mut extent = self.extents.load(Acquire);
         while !extent.is_null() && extent.addr() != wanted {
             // SAFETY: extents live as long as the slab.
             extent = unsafe { (*extent).next };
@@ -153,7 +151,7 @@ impl Slab {
 
     /// Calls `f` with every header that was ever handed out. For dumps: headers may be in any state.
     pub(crate) fn for_each(&self, mut f: impl FnMut(&G)) {
-        let mut extent = self.inner.lock().extents;
+        let mut extent = self.extents.load(Acquire);
         while !extent.is_null() {
             // SAFETY: extents are only ever added in front, and live as long as the slab.
             let head = unsafe { &*extent };
@@ -164,23 +162,23 @@ impl Slab {
             extent = head.next;
         }
     }
-}
 
-impl Inner {
-    /// The next header that has never been used.
-    fn carve(&mut self, owner: *const ()) -> std::io::Result<NonNull<G>> {
-        // SAFETY: under the lock, and extents live as long as the slab.
-        if self.extents.is_null() || unsafe { (*self.extents).used.load(Relaxed) } == PER_EXTENT {
-            self.extents = Head::map(owner, self.extents)?;
+    /// The next header that has never been used. Under the lock.
+    fn carve(&self, inner: &mut Inner, owner: *const ()) -> std::io::Result<NonNull<G>> {
+        let mut extent = self.extents.load(Relaxed);
+        // SAFETY: extents live as long as the slab.
+        if unsafe { extent.as_ref() }.is_none_or(|head| head.used.load(Relaxed) == PER_EXTENT) {
+            extent = Head::map(owner, extent)?;
+            self.extents.store(extent, Release);
         }
         // SAFETY: as above; not null now.
-        let head = unsafe { &*self.extents };
+        let head = unsafe { &*extent };
         let i = head.used.load(Acquire);
         head.used.store(i + 1, Release);
-        self.carved += 1;
+        inner.carved += 1;
         // SAFETY: `i < PER_EXTENT`: inside the extent. Fresh memory is zero, which is a valid G: IDLE, null
         // links, an uninitialised coroutine, no yielder, not wired.
-        let g = unsafe { self.extents.cast::<u8>().add(HEAD_SIZE).cast::<G>().add(i) };
+        let g = unsafe { extent.cast::<u8>().add(HEAD_SIZE).cast::<G>().add(i) };
         debug_assert_eq!(IDLE, 0);
         // SAFETY: not null.
         Ok(unsafe { NonNull::new_unchecked(g) })
@@ -206,7 +204,7 @@ impl Head {
 
 impl Drop for Slab {
     fn drop(&mut self) {
-        let mut extent = mem::replace(&mut self.inner.lock().extents, ptr::null_mut());
+        let mut extent = *self.extents.get_mut();
         while !extent.is_null() {
             // SAFETY: nobody can reach a header any more (the owner drops its slab last). The region is moved
             // out of the memory it owns before that memory goes away.
