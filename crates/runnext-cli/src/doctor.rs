@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use runnext_sys::map::{self, Guard};
 use runnext_sys::poll::{Events, Poller};
-use runnext_sys::{cpu, thread};
+use runnext_sys::{cpu, fence, thread};
 use serde_json::json;
 
 use crate::out::say;
@@ -145,7 +145,7 @@ fn print(findings: &[Finding]) {
 /// Everything looked at.
 pub fn findings() -> Vec<Finding> {
     let mut list = vec![kernel(), processors(), quota()];
-    list.extend([guards(), timeouts(), slices()]);
+    list.extend([guards(), fences(), timeouts(), slices()]);
     list.extend(limits());
     list
 }
@@ -211,6 +211,20 @@ fn guards() -> Finding {
         },
         "A new stack takes 3 µs instead of 1 and two of the process's mappings: vm.max_map_count bounds how many goroutines \
          can have a stack.",
+    )
+}
+
+fn fences() -> Finding {
+    let refused = fence::register().and_then(|()| fence::heavy()).err();
+    Finding::new(
+        "cheap runtime calls",
+        refused.is_none(),
+        Level::FallsBack,
+        match refused {
+            None => String::from("membarrier"),
+            Some(e) => format!("no membarrier: {e} (Linux 4.14, and not filtered)"),
+        },
+        "Every runtime call has a full memory fence: a yield takes half as long again.",
     )
 }
 

@@ -27,6 +27,8 @@
 //! `RUSTFLAGS="--cfg loom" cargo test -p runnext-core --release --lib loom`.
 
 #[forbid(unsafe_code)]
+pub mod fence;
+#[forbid(unsafe_code)]
 pub mod group;
 #[cfg_attr(not(loom), forbid(unsafe_code))] // its models write to loom cells
 pub mod life;

@@ -5,18 +5,18 @@
 //! the P of a thread that sleeps in the kernel must be free to go without that thread's help. One word does both: it says what the
 //! thread is doing, and so who may take its P away.
 //!
-//! # The word
-//! Its low three bits are the state, the rest the *turn*: a number that grows with each return to user code, so that an observer who
-//! looked at a word ([`Seen`]) can later change exactly that word or nothing.
+//! # The words
+//! `state` is what the thread last said of itself, `turn` a number that grows with each return to user code, `claim` what a robber says. The thread
+//! alone writes the first two, with plain stores. An observer who looked ([`Seen`]) can later take the P of exactly that turn or nothing.
 //!
-//! | state  | the thread                                  | owns a P | who may leave it, to what, by which call                            |
-//! |--------|---------------------------------------------|----------|---------------------------------------------------------------------|
-//! | NOP    | in the runtime: parked, idle, coming, going | no       | itself → RT, [`take`]; → ROBBED, [`set_robbed`]                     |
-//! | RT     | in the runtime                              | yes      | itself → USER or BLK, next turn, [`leave`]; → NOP, [`give_up`]      |
-//! | USER   | runs goroutine code                         | yes      | itself → RT, [`try_enter`]; a robber → ROBBED, [`rob`]              |
-//! | BLK    | in a declared blocking section              | yes      | itself → RT, [`try_enter`]; → USER, next turn, [`leave_blocking`]; a robber → OUT, [`rob`] |
-//! | ROBBED | runs goroutine code, or sits in the kernel  | no       | itself → NOP, [`stop_robbed`]                                       |
-//! | OUT    | in a declared blocking section              | no       | itself → NOP, [`stop_robbed`]                                       |
+//! | state  | claim | the thread                                  | owns a P | who may leave it, to what, by which call                            |
+//! |--------|-------|---------------------------------------------|----------|---------------------------------------------------------------------|
+//! | NOP    | any   | in the runtime: parked, idle, coming, going | no       | itself → RT, [`take`]; → ROBBED, [`set_robbed`]                     |
+//! | RT     | ≠ TAKEN | in the runtime                            | yes      | itself → USER or BLK, next turn, [`leave`]; → NOP, [`give_up`]      |
+//! | USER   | ≠ TAKEN | runs goroutine code                       | yes      | itself → RT, [`try_enter`]; the robber → ROBBED, [`rob`]            |
+//! | BLK    | ≠ TAKEN | in a declared blocking section            | yes      | itself → RT, [`try_enter`]; → USER, next turn, [`leave_blocking`]; the robber → OUT, [`rob`] |
+//! | USER   | TAKEN | ROBBED: runs goroutine code, or sits in the kernel | no | itself → NOP, [`stop_robbed`]                                       |
+//! | BLK    | TAKEN | OUT: in a declared blocking section          | no       | itself → NOP, [`stop_robbed`]                                       |
 //!
 //! [`take`]: Owner::take
 //! [`set_robbed`]: Owner::set_robbed
@@ -28,48 +28,56 @@
 //! [`stop_robbed`]: Owner::stop_robbed
 //!
 //! # Protocol
-//! thread: 1 `try_enter`  2 uses its P, which nobody takes away  3 `leave`. Told false in 1: `stop_robbed`, gets a P, `take`, and from 2.
-//! robber: 1 [`look`](Owner::look)  2 decides, for as long as it likes  3 `rob` what it saw, and has the P if the word is still that.
+//! thread: 1 `try_enter`: state := RT, light fence, look at `claim`; NONE: it is in. ASKS: claim := NONE by CAS, and it is in, unless that is TAKEN by now
+//!         2 uses its P, which nobody takes away  3 `leave`. Told false in 1: `stop_robbed`, gets a P, `take`, and from 2.
+//! robber: 1 [`look`](Owner::look)  2 decides, for as long as it likes  3 `rob`: claim := ASKS, heavy fence, look at `state` and `turn`; they are what it
+//!         saw: claim := TAKEN by CAS, and it has the P. They are not: claim := NONE by CAS
 //!
-//! Leaving RT and NOP is a plain store, since nobody else changes the word there; leaving the others is a compare-and-swap, since a robber or
-//! a signal handler on the thread itself may be faster.
+//! Each stores its word, fences, and looks at the other's: one at least sees the other, and then a CAS on `claim` decides. The thread does so at
+//! every call and the robber now and then, so it is the robber who pays for both fences ([`fence`](crate::fence)). With a compare-and-swap
+//! in place of the store a yield takes half as long again.
+//!
+//! A signal handler on the thread itself may come between any two lines, and calls what it likes. So the thread never goes by what it read
+//! before a store: it stores where it will be (RT, NOP), where a handler leaves everything alone, and looks at `claim` only then.
 //!
 //! # Invariants
-//! I1  A P has one owner: `try_enter` and `rob` change the same word from the same value, so one of them fails.
-//! I2  What an owner did with its P happens before what the robber does with it: `leave` releases, `look` and `rob` acquire.
-//! I3  `rob` returns the P that belonged to the word it was shown. It reads it before it changes the word: as long as the word stays, so
-//!     does the P, and once it is changed the thread may notice, get another P, and store that.
-//! I4  No two turns of a thread have the same number: a slow robber's word cannot come back with another P.
+//! I1  A P has one owner: above.
+//! I2  What an owner did with its P happens before what the robber does with it: `leave` releases, `rob` acquires the state.
+//! I3  `rob` returns the P that belonged to what it was shown. It reads it before its CAS: until then the turn cannot have ended, or the CAS fails;
+//!     after it the thread may notice, get another P, and store that.
+//! I4  No two turns of a thread have the same number: a slow robber's turn cannot come back with another P.
+//! I5  There is one robber ([`Robber`]): ASKS is always its own, and of its present attempt.
 //!
 //! # Context
-//! Never blocks; all of it may run in a signal handler. Tests: below, and in `loom` with two robbers, also slow ones, in every
+//! Never blocks; all but `rob` may run in a signal handler. Tests: below, and in `loom`, robbers with old looks included, in every
 //! interleaving: `RUSTFLAGS="--cfg loom" cargo test -p runnext-core --release --lib loom`.
 
 use core::ptr::{self, NonNull};
 
+use crate::fence;
 use crate::shim::{
-    AtomicPtr, AtomicU64,
+    AtomicPtr, AtomicU32, AtomicU64,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 
 #[cfg(all(test, loom))]
 mod loom;
 
-/// The bits of the word that hold the state.
-const STATE: u64 = 7;
-/// Added to the word with each return to user code.
-const TURN: u64 = STATE + 1;
+const NOP: u32 = State::Nop as u32;
+const RT: u32 = State::Rt as u32;
+const USER: u32 = State::User as u32;
+const BLK: u32 = State::Blk as u32;
 
-const NOP: u64 = State::Nop as u64;
-const RT: u64 = State::Rt as u64;
-const USER: u64 = State::User as u64;
-const BLK: u64 = State::Blk as u64;
-const ROBBED: u64 = State::Robbed as u64;
-const OUT: u64 = State::Out as u64;
+/// No robber is at work.
+const NONE: u32 = 0;
+/// The robber wants the P.
+const ASKS: u32 = 1;
+/// It has it.
+const TAKEN: u32 = 2;
 
 /// What a thread is doing. See the [module](self).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u64)]
+#[repr(u32)]
 pub enum State {
     /// In the runtime, without a P.
     Nop = 0,
@@ -87,16 +95,16 @@ pub enum State {
 
 impl State {
     #[inline]
-    fn of(word: u64) -> State {
-        match word & STATE {
-            NOP => State::Nop,
-            RT => State::Rt,
-            USER => State::User,
-            BLK => State::Blk,
-            ROBBED => State::Robbed,
-            state => {
-                debug_assert_eq!(state, OUT);
-                State::Out
+    fn of(state: u32, claim: u32) -> State {
+        match (state, claim) {
+            (NOP, _) => State::Nop,
+            (BLK, TAKEN) => State::Out,
+            (_, TAKEN) => State::Robbed, // RT too: it finds out right now
+            (RT, _) => State::Rt,
+            (USER, _) => State::User,
+            (state, _) => {
+                debug_assert_eq!(state, BLK);
+                State::Blk
             }
         }
     }
@@ -110,7 +118,7 @@ impl State {
 
 /// Where runtime calls return to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u64)]
+#[repr(u32)]
 pub enum Home {
     /// Goroutine code.
     User = USER,
@@ -118,31 +126,50 @@ pub enum Home {
     Blk = BLK,
 }
 
-/// A word that somebody saw. Equal ones of one thread: it has made no runtime call in between, nor lost its P.
+/// What somebody saw of a thread. Equal ones of one thread: it has made no runtime call in between, nor lost its P.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen(u64);
+pub struct Seen {
+    turn: u64,
+    state: State,
+}
 
 impl Seen {
-    /// The word of a thread that never had a P.
-    pub const NEW: Seen = Seen(NOP);
+    /// Of a thread that never had a P.
+    pub const NEW: Seen = Seen {
+        turn: 0,
+        state: State::Nop,
+    };
 
     /// The state it says.
     #[inline]
     pub fn state(self) -> State {
-        State::of(self.0)
+        self.state
     }
 
     /// The turn alone, which stays when the P is taken away.
     #[inline]
     pub fn turn(self) -> u64 {
-        self.0 / TURN
+        self.turn
     }
 }
 
-/// The word, and the P that goes with it. See the [module](self).
+/// The one who may take Ps away.
+#[derive(Debug)]
+pub struct Robber(());
+
+impl Robber {
+    /// The right to rob. The caller sees to it that there is no other for the same threads (I5).
+    pub const fn only() -> Robber {
+        Robber(())
+    }
+}
+
+/// The words, and the P that goes with them. See the [module](self).
 #[derive(Debug)]
 pub struct Owner<P> {
-    word: AtomicU64,
+    state: AtomicU32,
+    claim: AtomicU32,
+    turn: AtomicU64,
     /// Written by the thread itself, in RT or on the way there; kept as a memory when the P was taken away.
     p: AtomicPtr<P>,
 }
@@ -152,7 +179,9 @@ impl<P> Owner<P> {
     #[cfg(not(loom))]
     pub const fn new() -> Owner<P> {
         Owner {
-            word: AtomicU64::new(NOP),
+            state: AtomicU32::new(NOP),
+            claim: AtomicU32::new(NONE),
+            turn: AtomicU64::new(0),
             p: AtomicPtr::new(ptr::null_mut()),
         }
     }
@@ -161,7 +190,9 @@ impl<P> Owner<P> {
     #[cfg(loom)]
     pub fn new() -> Owner<P> {
         Owner {
-            word: AtomicU64::new(NOP),
+            state: AtomicU32::new(NOP),
+            claim: AtomicU32::new(NONE),
+            turn: AtomicU64::new(0),
             p: AtomicPtr::new(ptr::null_mut()),
         }
     }
@@ -169,14 +200,19 @@ impl<P> Owner<P> {
     /// The state at this moment.
     #[inline]
     pub fn state(&self) -> State {
-        State::of(self.word.load(Relaxed))
+        let state = self.state.load(Acquire);
+        State::of(state, self.claim.load(Relaxed))
     }
 
-    /// The word at this moment, for somebody who may [`rob`](Self::rob) it later.
+    /// What there is to see at this moment, for the robber, who may come later.
     #[inline]
     pub fn look(&self) -> Seen {
-        // The P stored before it is then seen too, or a later one (I3).
-        Seen(self.word.load(Acquire))
+        // In this order: a state that is newer than its turn is worth nothing to a robber, the other way round would be.
+        let turn = self.turn.load(Acquire);
+        Seen {
+            turn,
+            state: self.state(),
+        }
     }
 
     /// The P the thread owns, if its state says so; else the last one it had, or null if it gave that up itself.
@@ -191,58 +227,65 @@ impl<P> Owner<P> {
     #[inline(always)]
     #[must_use]
     pub fn try_enter(&self) -> bool {
-        loop {
-            let word = self.word.load(Relaxed);
-            // USER or BLK.
-            if word & STATE & !1 != USER {
-                return false;
-            }
-            let rt = word & !STATE | RT;
-            if self
-                .word
-                .compare_exchange(word, rt, Acquire, Relaxed)
-                .is_ok()
-            {
-                return true;
-            }
-            // Robbed; or preempted between the two lines and back again, on another turn.
+        let home = self.state.load(Relaxed);
+        // USER or BLK.
+        if home & !1 != USER {
+            return false;
         }
+        self.state.store(RT, Relaxed);
+        fence::light();
+        self.claim.load(Relaxed) == NONE || self.contest(home)
+    }
+
+    /// A robber asks, or has taken.
+    #[cold]
+    fn contest(&self, home: u32) -> bool {
+        // Acquire: the robber has read which P it was before this thread stores another (I3).
+        let claim = self.claim.compare_exchange(ASKS, NONE, AcqRel, Acquire);
+        if claim != Err(TAKEN) {
+            return true;
+        }
+        self.state.store(home, Relaxed);
+        false
     }
 
     /// A runtime call ends: RT → where it came from.
     #[inline(always)]
     pub fn leave(&self, home: Home) {
-        let word = self.word.load(Relaxed);
-        debug_assert_eq!(word & STATE, RT);
-        self.word
-            .store((word + TURN) & !STATE | home as u64, Release);
+        debug_assert_eq!(self.state(), State::Rt);
+        let turn = self.turn.load(Relaxed);
+        self.turn.store(turn + 1, Relaxed);
+        self.state.store(home as u32, Release);
     }
 
     /// A declared blocking section ends: BLK → USER. False: the P was taken away meanwhile.
     #[inline(always)]
     #[must_use]
     pub fn leave_blocking(&self) -> bool {
-        let word = self.word.load(Relaxed);
-        let user = (word + TURN) & !STATE | USER;
-        // In BLK nobody but a robber changes the word.
-        word & STATE == BLK
-            && self
-                .word
-                .compare_exchange(word, user, AcqRel, Relaxed)
-                .is_ok()
+        let kept = self.state.load(Relaxed) == BLK && self.try_enter();
+        if kept {
+            self.leave(Home::User);
+        }
+        kept
     }
 
     /// A thread without a P begins to wait for one: ROBBED or OUT → NOP. Returns which it was; none: it is in another state by now.
     #[must_use]
     pub fn stop_robbed(&self) -> Option<State> {
-        let word = self.word.load(Relaxed);
-        // Acquire: the robber has read which P it was before this thread stores another (I3).
-        let robbed = word & STATE >= ROBBED
-            && self
-                .word
-                .compare_exchange(word, word & !STATE | NOP, Acquire, Relaxed)
-                .is_ok();
-        robbed.then(|| State::of(word))
+        let home = self.state.load(Relaxed);
+        if home & !1 != USER || self.claim.load(Relaxed) != TAKEN {
+            return None;
+        }
+        self.state.store(NOP, Relaxed);
+        fence::compiler();
+        // A handler may have been here, and got a P.
+        if self.claim.load(Acquire) != TAKEN {
+            self.state.store(home, Release);
+            return None;
+        }
+        // Released: a robber that finds nobody robbed finds the thread in NOP too, or later.
+        self.claim.store(NONE, Release);
+        Some(State::of(home, TAKEN))
     }
 
     /// Takes possession of a P it was given: NOP → RT.
@@ -261,32 +304,42 @@ impl<P> Owner<P> {
 
     /// There will be no P any more: NOP → ROBBED. The thread runs on, as nobody's, to its next call.
     pub fn set_robbed(&self) {
-        self.set(NOP, ROBBED);
+        self.claim.store(TAKEN, Relaxed); // first: a robber that finds it in USER finds it robbed
+        self.set(NOP, USER);
     }
 
     /// A change in which nobody interferes.
     #[inline(always)]
-    fn set(&self, from: u64, to: u64) {
-        let word = self.word.load(Relaxed);
-        debug_assert_eq!(word & STATE, from);
-        self.word.store(word & !STATE | to, Release);
+    fn set(&self, from: u32, to: u32) {
+        debug_assert_eq!(self.state.load(Relaxed), from);
+        self.state.store(to, Release);
     }
 
-    // ---- by anybody ----
+    // ---- by others ----
 
-    /// Takes the P away from the thread, if its word is still `seen`, a USER or BLK one. The P is the caller's then.
+    /// Takes the P away from the thread, if it is still as `seen`, in USER or BLK. The P is the caller's then. `heavy` is the counterpart of
+    /// [`fence::light`].
     #[must_use]
-    pub fn rob(&self, seen: Seen) -> Option<NonNull<P>> {
-        let to = match seen.state() {
-            State::User => ROBBED,
-            State::Blk => OUT,
+    pub fn rob(&self, _: &mut Robber, seen: Seen, heavy: impl FnOnce()) -> Option<NonNull<P>> {
+        let home = match seen.state() {
+            State::User => USER,
+            State::Blk => BLK,
             _ => return None,
         };
+        if self.claim.load(Acquire) != NONE {
+            return None; // robbed already
+        }
+        self.claim.store(ASKS, Relaxed);
+        heavy();
+        let same = self.state.load(Acquire) == home && self.turn.load(Relaxed) == seen.turn;
         let p = self.p.load(Relaxed); // before the CAS: I3
-        self.word
-            .compare_exchange(seen.0, seen.0 & !STATE | to, AcqRel, Relaxed)
-            .ok()?;
-        NonNull::new(p)
+        let verdict = if same { TAKEN } else { NONE };
+        let mine = self.claim.compare_exchange(ASKS, verdict, AcqRel, Relaxed);
+        if same && mine.is_ok() {
+            NonNull::new(p)
+        } else {
+            None
+        }
     }
 }
 
@@ -299,6 +352,11 @@ impl<P> Default for Owner<P> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+
+    /// A robber that comes alone.
+    fn rob(m: &Owner<u32>, seen: Seen) -> Option<NonNull<u32>> {
+        m.rob(&mut Robber::only(), seen, || ())
+    }
 
     /// A thread that has just returned to user code, or to a section, with `p`.
     fn away(p: &mut u32, home: Home) -> Owner<u32> {
@@ -319,7 +377,7 @@ mod tests {
             assert!(!m.try_enter(), "in the runtime nobody calls it");
             m.leave(home);
             assert_eq!((m.state(), m.look().turn()), (state, 2));
-            assert_eq!(m.rob(before), None, "another turn");
+            assert_eq!(rob(&m, before), None, "another turn");
         }
     }
 
@@ -329,8 +387,8 @@ mod tests {
             let (mut one, mut two) = (1, 2);
             let m = away(&mut one, home);
             let seen = m.look();
-            assert_eq!(m.rob(seen), Some(NonNull::from(&mut one)));
-            assert_eq!(m.rob(seen), None, "it has no other");
+            assert_eq!(rob(&m, seen), Some(NonNull::from(&mut one)));
+            assert_eq!(rob(&m, seen), None, "it has no other");
             assert_eq!(m.state(), lost);
             assert_eq!(m.look().turn(), seen.turn());
             assert!(!m.try_enter() && !m.leave_blocking());
@@ -339,8 +397,8 @@ mod tests {
             assert_eq!(m.p(), &raw mut one, "it remembers which");
             m.take(NonNull::from(&mut two));
             m.leave(Home::User);
-            assert_eq!(m.rob(seen), None);
-            assert_eq!(m.rob(m.look()), Some(NonNull::from(&mut two)));
+            assert_eq!(rob(&m, seen), None);
+            assert_eq!(rob(&m, m.look()), Some(NonNull::from(&mut two)));
         }
     }
 
@@ -352,22 +410,22 @@ mod tests {
         assert!(m.leave_blocking());
         assert_eq!((m.state(), m.look().turn()), (State::User, seen.turn() + 1));
         assert!(!m.leave_blocking(), "once");
-        assert_eq!(m.rob(seen), None);
+        assert_eq!(rob(&m, seen), None);
     }
 
     #[test]
     fn only_goroutine_code_is_robbed() {
         let mut p = 0;
         let m = Owner::new();
-        assert_eq!(m.rob(Seen::NEW), None);
+        assert_eq!(rob(&m, Seen::NEW), None);
         m.take(NonNull::from(&mut p));
         assert!(m.state().has_p());
-        assert_eq!(m.rob(m.look()), None, "in RT");
+        assert_eq!(rob(&m, m.look()), None, "in RT");
         m.give_up();
         assert!(!m.state().has_p() && m.p().is_null());
-        assert_eq!(m.rob(m.look()), None, "in NOP");
+        assert_eq!(rob(&m, m.look()), None, "in NOP");
         m.set_robbed();
-        assert_eq!(m.rob(m.look()), None, "robbed already");
+        assert_eq!(rob(&m, m.look()), None, "robbed already");
         assert_eq!(m.stop_robbed(), Some(State::Robbed));
     }
 }

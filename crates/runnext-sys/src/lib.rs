@@ -41,6 +41,7 @@ mod arch;
 pub mod clock;
 pub mod cpu;
 pub mod errno;
+pub mod fence;
 pub mod futex;
 pub mod inspect;
 pub mod map;

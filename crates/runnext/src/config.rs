@@ -17,6 +17,7 @@ pub(crate) struct Debug {
     pub(crate) chaos: bool,
     pub(crate) async_preempt_off: bool,
     /// Guard stacks as kernels before 6.13 have to.
+    pub(crate) membarrier: bool,
     pub(crate) mprotect_guards: bool,
     /// The signal that stops goroutines; the first runtime of a process decides.
     pub(crate) preempt_signal: i32,
@@ -52,6 +53,7 @@ impl Debug {
         let mut debug = Debug {
             chaos: false,
             async_preempt_off: false,
+            membarrier: true,
             mprotect_guards: false,
             preempt_signal: SIGURG,
             lend: true,
@@ -79,6 +81,7 @@ impl Debug {
             match name.trim() {
                 "chaos" => debug.chaos = number != 0,
                 "asyncpreemptoff" => debug.async_preempt_off = number != 0,
+                "membarrier" => debug.membarrier = number != 0,
                 "mprotectguards" => debug.mprotect_guards = number != 0,
                 "preemptsignal" => match usable_signal(number) {
                     Some(signo) => debug.preempt_signal = signo,
@@ -95,7 +98,7 @@ impl Debug {
                 "flightrecorder" => debug.flight_recorder = number,
                 "sigquit" => debug.sigquit = number != 0,
                 _ => complaints.push(format!(
-                    "ignored '{item}': known are asyncpreemptoff, chaos, flightrecorder, hazards, lend, mprotectguards, preemptsignal, scheddetail, schedtrace, \
+                    "ignored '{item}': known are asyncpreemptoff, chaos, flightrecorder, hazards, lend, membarrier, mprotectguards, preemptsignal, scheddetail, schedtrace, \
                      seed, sigquit, stalls"
                 )),
             }

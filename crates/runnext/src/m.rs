@@ -1,9 +1,9 @@
 //! M: an OS thread that runs goroutines.
 //!
 //! # Owning a P
-//! `owner` says what the thread is doing, which P it has, and who may take that away (`runnext_core::owner`). Every runtime call begins with the
-//! CAS USER→RT and ends with a store of USER (`sched::call`). In RT the thread is neither robbed nor preempted, so it may hold the runtime's
-//! locks and use its P's queues. Robbing is a CAS by somebody else; the thread finds out at its next call or tick.
+//! `owner` says what the thread is doing, which P it has, and who may take that away (`runnext_core::owner`). Every runtime call begins with a
+//! store of RT and ends with one of USER (`sched::call`). In RT the thread is neither robbed nor preempted, so it may hold the runtime's
+//! locks and use its P's queues. The monitor robs, and pays for the fences of both; the thread finds out at its next call or tick.
 //!
 //! # Waiting for a P
 //! A thread without a P sleeps on `wake`. Whoever gives it one writes `handed`, sets `wake` and wakes it:
@@ -15,16 +15,18 @@
 
 use std::cell::Cell;
 use std::ptr::{self, NonNull};
-use std::sync::OnceLock;
 use std::sync::atomic::{
-    AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::*,
+    self, AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::*,
 };
+use std::sync::{Once, OnceLock};
 
-use runnext_core::owner::{Home, Owner, Seen, State};
+use runnext_core::fence;
+use runnext_core::owner::{Home, Owner, Robber, Seen, State};
 use runnext_sys::clock::{self, ThreadCpu};
 use runnext_sys::futex;
 use runnext_sys::thread::{self, CpuSet, StatReader};
 
+use crate::fatal::fatal;
 use crate::g::G;
 use crate::note::Note;
 use crate::observe::set_coarse_ns;
@@ -209,9 +211,10 @@ impl M {
     }
 
     /// Takes the P away from the thread, if its word is still `seen`, a USER or BLK one. The P is the caller's then.
-    pub(crate) fn rob(&self, seen: Seen) -> Option<&'static P> {
+    pub(crate) fn rob(&self, robber: &mut Robber, seen: Seen) -> Option<&'static P> {
+        let p = self.owner.rob(robber, seen, heavy_fence);
         // SAFETY: Ps live as long as the runtime.
-        self.owner.rob(seen).map(|p| unsafe { p.as_ref() })
+        p.map(|p| unsafe { p.as_ref() })
     }
 
     /// Leaves RT for user code.
@@ -386,5 +389,27 @@ impl M {
             everywhere.bind(0);
         }
         self.handed.load(Relaxed)
+    }
+}
+
+/// Decides who pays for the fences between a thread that calls the runtime and who looks at it: once per process, before its first M.
+pub(crate) fn choose_fences(heavy: bool) {
+    static CHOSEN: Once = Once::new();
+    CHOSEN.call_once(|| {
+        if heavy && runnext_sys::fence::register().is_ok() {
+            fence::rely_on_heavy();
+        }
+    });
+}
+
+/// The counterpart of `fence::light`: what any thread stored before its last one is seen from here on, or it sees what the caller stored.
+pub(crate) fn heavy_fence() {
+    if !fence::relies_on_heavy() {
+        return atomic::fence(SeqCst);
+    }
+    if let Err(e) = runnext_sys::fence::heavy() {
+        fatal(format_args!(
+            "membarrier(2), allowed when the program started, is refused now: {e}"
+        ));
     }
 }

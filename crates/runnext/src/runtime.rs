@@ -535,6 +535,7 @@ impl Builder {
     pub unsafe fn build(self) -> io::Result<Runtime> {
         let debug = Debug::from_env();
         let (signal, sigquit) = (debug.preempt_signal, debug.sigquit);
+        let membarrier = debug.membarrier;
         let recorded = debug.flight_recorder;
         hazards::set(debug.hazards);
         let reports = report::Reports {
@@ -546,6 +547,7 @@ impl Builder {
         report_panics();
         overflow::install()?;
         preempt::install(signal)?;
+        m::choose_fences(membarrier);
         clock::init();
         let shared = Arc::new(Shared::new(config)?);
         // From here on an error drops it, which ends the threads that were made.

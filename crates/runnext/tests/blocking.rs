@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{message, runtime};
+use common::{child, message, runtime};
 use runnext::{blocking, go, lock_os_thread, scope, yield_now};
 use stall::{Hogs, watchdog};
 
@@ -58,6 +58,19 @@ fn thread_sleep() {
         inside.store(true, Release);
         thread::sleep(BLOCK);
     });
+}
+
+/// Where the kernel has no fence for all threads, those that call the runtime pay for theirs.
+#[test]
+fn without_membarrier() {
+    child(&[("RUNNEXT_DEBUG", "membarrier=0")], || {
+        let _dog = watchdog("without membarrier");
+        others_progress(|inside| {
+            inside.store(true, Release);
+            thread::sleep(BLOCK);
+        });
+    })
+    .passed();
 }
 
 #[test]

@@ -3,8 +3,8 @@
 
 use core::ptr::NonNull;
 
-use ::loom::sync::Arc;
-use ::loom::sync::atomic::{AtomicUsize, Ordering::*};
+use ::loom::sync::atomic::{AtomicUsize, Ordering::*, fence};
+use ::loom::sync::{Arc, Mutex};
 use ::loom::{model, thread};
 
 use super::*;
@@ -18,6 +18,8 @@ struct Proc {
 /// One thread, the P it begins with, and a spare one.
 struct World {
     m: Owner<Proc>,
+    /// Who robs has this one.
+    robber: Mutex<Robber>,
     first: Proc,
     spare: Proc,
     /// Successful robberies, by the turn they happened in.
@@ -37,6 +39,7 @@ impl World {
         };
         let world = Arc::new(World {
             m: Owner::new(),
+            robber: Mutex::new(Robber::only()),
             first: proc(),
             spare: proc(),
             robbed: core::array::from_fn(|_| AtomicUsize::new(0)),
@@ -55,7 +58,11 @@ impl World {
 
     /// A robber, with a word it has seen before or sees now. The P it got must be the one of that word.
     fn rob(&self, seen: Seen, whose: impl FnOnce(u64) -> *const Proc) -> bool {
-        let Some(p) = self.m.rob(seen) else {
+        let robbed = {
+            let mut robber = self.robber.lock().unwrap();
+            self.m.rob(&mut robber, seen, || fence(SeqCst))
+        };
+        let Some(p) = robbed else {
             return false;
         };
         assert_eq!(p.as_ptr().cast_const(), whose(seen.turn()), "another P");

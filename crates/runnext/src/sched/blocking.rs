@@ -1,7 +1,7 @@
 //! `blocking`: a call that may sit in the kernel, or in foreign code, for long.
 //!
 //! The goroutine keeps its thread and, at first, its P; but in the BLK state anybody may take the P away, at
-//! once and without asking the kernel whether the thread really sleeps. Short sections so cost two CASes; long ones cost the P's
+//! once and without asking the kernel whether the thread really sleeps. Short sections so cost a few stores; long ones cost the P's
 //! other goroutines one tick of the monitor. Giving the P away on entry would cost two thread switches each time, which is
 //! thousands of times as much (`bench syscall` has the price as it is).
 

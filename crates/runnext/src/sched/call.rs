@@ -5,7 +5,7 @@
 //! is sleeping.
 //!
 //! # Protocol
-//! enter:  CAS USER→RT. If that fails the P was taken away: wait for one, with the goroutine wired to this thread.
+//! enter:  USER→RT. If that fails the P was taken away: wait for one, with the goroutine wired to this thread.
 //! leave:  store USER, then look whether somebody asked this thread to give way (but in brief calls).
 //! park:   publish the waiter first, drop all locks, then [`Call::park`]. Returns with the call still open, perhaps on
 //!         another thread.
@@ -375,7 +375,7 @@ fn must_stay(m: &M, g: &G) -> bool {
     m.locks.get() > 0 || std::thread::panicking() || !g.has_stack()
 }
 
-/// The CAS failed: the P was taken away while the thread ran user code. Gets one back: the old one if it is idle,
+/// It cannot enter: the P was taken away while the thread ran user code. Gets one back: the old one if it is idle,
 /// any idle one, or its turn in the queue. False: the runtime has stopped, and there will be none.
 #[cold]
 pub(super) fn enter_slow(m: &'static M) -> bool {

@@ -49,7 +49,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*, fence};
 use std::thread::JoinHandle;
 
-use runnext_core::owner::State;
+use runnext_core::owner::{Robber, State};
 use runnext_sys::{clock, futex, thread};
 
 use super::groups::Watched;
@@ -234,6 +234,7 @@ impl Shared {
 pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<()> {
     let keeper = Keeper {
         shared: Arc::clone(shared),
+        robber: Robber::only(),               // nobody else takes Ps away
         looks: Vec::with_capacity(MAX_PROCS), // I1; untouched capacity costs nothing
         turns: Vec::with_capacity(MAX_PROCS),
         requests: 0,
@@ -280,6 +281,7 @@ struct Suspicion {
 /// What the monitor thread keeps to itself.
 struct Keeper {
     shared: Arc<Shared>,
+    robber: Robber,
     /// By P.
     looks: Vec<Look>,
     turns: Vec<Watched>,
@@ -460,7 +462,7 @@ impl Keeper {
 
     /// Takes the Ps that are too many since `set_procs`: a thread that computes gives its own up when its timer ticks, and one
     /// that sleeps must not keep what is in the queue. True: some are still in use.
-    fn collect(&self) -> bool {
+    fn collect(&mut self) -> bool {
         let shared = Arc::clone(&self.shared);
         let mut in_use = false;
         for p in shared.all_ps().skip(shared.procs()) {
@@ -475,7 +477,7 @@ impl Keeper {
                 State::User => shared.config.preemption || is_asleep(kernel_state(m)),
                 _ => false,
             };
-            if may && let Some(taken) = m.rob(word) {
+            if may && let Some(taken) = m.rob(&mut self.robber, word) {
                 shared.observe.collected(word.state() == State::User);
                 worker::put_aside(&shared, taken);
             }

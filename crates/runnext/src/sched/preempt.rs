@@ -16,7 +16,7 @@
 //! # Protocol, in the handler
 //! 1 not a worker, or a signal that is not ours: pass it on  2 in RT: leave a note, looked at on the way out
 //! 3 robbed: it has no right to run; get a P or queue for one  4 USER: nobody else to run: return
-//! 5 CAS USER→RT (a robber may be faster)  6 choose the next goroutine; it needs a sleeping thread: its own if it is
+//! 5 USER→RT (a robber may be faster)  6 choose the next goroutine; it needs a sleeping thread: its own if it is
 //! wired, else an idle M; none: return, and ask for one (`threads`)  7 queue own goroutine, hand the P over, sleep
 //!
 //! # Invariants

@@ -31,7 +31,7 @@ use super::call::Call;
 use super::{Shared, preempt, worker};
 use crate::dump;
 use crate::fatal::fatal;
-use crate::m::M;
+use crate::m::{M, heavy_fence};
 
 /// Between rounds of housekeeping while there is something to return.
 const HOUSEKEEPING_NS: u64 = 100_000_000;
@@ -208,6 +208,8 @@ impl Shared {
                 m.hand(ptr::null());
             }
         }
+        // Who is in the runtime without having seen that is seen there from here on.
+        heavy_fence();
         self.release_stopped();
         self.monitor.poke();
         self.monitor.join(self);

@@ -164,8 +164,8 @@ impl Keeper {
     }
 
     /// Takes the P of a thread that is blocked.
-    fn take(&self, m: &M, word: Seen) {
-        if let Some(p) = m.rob(word) {
+    fn take(&mut self, m: &M, word: Seen) {
+        if let Some(p) = m.rob(&mut self.robber, word) {
             let undeclared = word.state() == State::User;
             self.shared.observe.robbed(undeclared, p, m.g());
             self.shared.hand_off(p);
