@@ -9,7 +9,7 @@
 //! `stop` while receivers race for it.
 //!
 //! # Invariants
-//! I1  `when` is NEVER, or a moment that has not been received yet.
+//! I1  `when` is NEVER, or a moment that has not been received yet. Once closed it is NEVER for good.
 //! I2  Whoever waits has queued up under the lock and looked at `when` after that; each change but that of a receive
 //!     ends all waits, so that they look again.
 //! I3  `turn` grows with each change of `when`.
@@ -66,10 +66,13 @@ impl Clock {
         self.ends
     }
 
-    /// Sets it anew. True if it was set and had not been received: it will not be any more.
+    /// Sets it anew, unless it is closed. True if it was set and had not been received: it will not be any more.
     pub(super) fn set(&self, call: &Call, when: Instant, period_ns: u64) -> bool {
         let (was, ended) = {
             let mut side = self.side.lock();
+            if self.closed.load(Relaxed) {
+                return false; // I1
+            }
             let was = self.when.load(Relaxed) != NEVER;
             side.period_ns = period_ns;
             self.change(when.as_ns());

@@ -135,7 +135,7 @@ fn in_ns(d: Duration) -> u64 {
 }
 
 impl Receiver<Instant> {
-    /// Sets a timer's channel anew; see [`timer`]. True if it was set and what it was set to had not been received, which now
+    /// Sets a timer's channel anew, unless it is closed; see [`timer`]. True if it was set and what it was set to had not been received, which now
     /// never will be. `Instant`s beyond the clock's range stop it.
     pub(crate) fn set_timer(&self, when: Instant, period: Duration) -> bool {
         match self.chan() {

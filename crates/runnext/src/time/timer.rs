@@ -142,7 +142,7 @@ impl Timer {
 
     /// Sets the timer to `d` from now, whatever it was set to before. True if it was set, as for [`stop`](Self::stop).
     ///
-    /// A function that runs goes on; should its time come again meanwhile, it is run once more after that.
+    /// A function that runs goes on; should its time come again meanwhile, it is run once more after that. A channel that was closed stays so.
     ///
     /// # Example
     /// ```
