@@ -1,9 +1,139 @@
 //! Bugs of channels and selects, one test for each, named after it.
 
+mod common;
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
-use runnext::chan::TryRecvError;
+use common::until_waits;
+use runnext::chan::{
+    self, Receiver, Select, SelectedOperation, Sender, TryRecvError, TrySendError,
+};
 use runnext::time::{Ticker, Timer};
+use runnext::{JoinHandle, go, select, yield_now};
+
+/// A place of the channel, promised to a send.
+fn promise<T>(tx: &Sender<T>) -> SelectedOperation<'_> {
+    let mut select = Select::new();
+    select.send(tx);
+    select.try_select().expect("there is room")
+}
+
+/// Drops it as a panic would, but quietly.
+fn give_up(op: SelectedOperation<'_>) {
+    let dropped = catch_unwind(AssertUnwindSafe(|| {
+        let _op = op;
+        resume_unwind(Box::new(()));
+    }));
+    assert!(dropped.is_err());
+}
+
+/// So many senders of 10, 11, …, in this order, which wait when this returns.
+fn senders(tx: &Sender<u32>, n: u32) -> Vec<JoinHandle<()>> {
+    let one = |value| {
+        let tx = tx.clone();
+        let handle = go(move || tx.send(value).unwrap());
+        until_waits(&handle, "chan send");
+        handle
+    };
+    (10..10 + n).map(one).collect()
+}
+
+/// So many receivers, which wait when this returns.
+fn receivers(rx: &Receiver<u32>, n: usize) -> Vec<JoinHandle<u32>> {
+    let one = |_| {
+        let rx = rx.clone();
+        let handle = go(move || rx.recv().unwrap());
+        until_waits(&handle, "chan receive");
+        handle
+    };
+    (0..n).map(one).collect()
+}
+
+/// What they got, in the order in which they came. On one P whoever was woken has run after a few turns.
+fn got<T>(handles: Vec<JoinHandle<T>>) -> Vec<T> {
+    (0..8).for_each(|_| yield_now());
+    let stuck = handles.iter().filter(|h| !h.is_finished()).count();
+    assert_eq!(stuck, 0, "nobody wakes them");
+    handles.into_iter().map(|h| h.join().unwrap()).collect()
+}
+
+/// A promise that was kept let one sender in, whose value went to a receiver: the room it left again was nobody's, though
+/// there were senders and receivers left that waited.
+#[runnext::test(procs = 1, preemption = false)]
+fn a_promise_kept_left_senders_and_receivers_waiting() {
+    let (tx, rx) = chan::bounded(1);
+    let op = promise(&tx);
+    let (sent, received) = (senders(&tx, 4), receivers(&rx, 4));
+    op.send(&tx, 1).unwrap();
+    assert_eq!(got(received), [1, 10, 11, 12]);
+    assert_eq!(got(sent).len(), 4);
+    assert_eq!((rx.try_recv(), rx.len()), (Ok(13), 0));
+}
+
+/// As above, for a promise that was broken.
+#[runnext::test(procs = 1, preemption = false)]
+fn a_promise_given_up_left_senders_and_receivers_waiting() {
+    let (tx, rx) = chan::bounded(1);
+    let op = promise(&tx);
+    let (sent, received) = (senders(&tx, 3), receivers(&rx, 3));
+    give_up(op);
+    assert_eq!(got(received), [10, 11, 12]);
+    assert_eq!(got(sent).len(), 3);
+    assert!(rx.is_empty() && !tx.is_full());
+}
+
+/// With all places promised a send to a receiver that waits went past the senders that waited before it.
+#[runnext::test(procs = 1, preemption = false)]
+fn a_send_overtook_those_who_wait_behind_a_promise() {
+    let (tx, rx) = chan::bounded(1);
+    let op = promise(&tx);
+    let (sent, received) = (senders(&tx, 1), receivers(&rx, 2));
+    assert_eq!(tx.try_send(2), Err(TrySendError::Full(2)));
+    op.send(&tx, 1).unwrap();
+    assert_eq!(got(received), [1, 10]);
+    got(sent);
+}
+
+/// A `Select` that sends took a waiting receiver for a reason to try, and all places being promised for one to look again: for ever, if
+/// the promise was kept after that only.
+#[runnext::test(procs = 1, preemption = false)]
+fn a_try_select_went_round_while_a_receiver_waited_for_a_promise() {
+    let (tx, rx) = chan::bounded(1);
+    let op = promise(&tx);
+    let received = receivers(&rx, 1);
+    let mut second = Select::new();
+    second.send(&tx);
+    assert!(second.try_select().is_err());
+    assert!(second.select_timeout(Duration::from_millis(1)).is_err());
+    op.send(&tx, 1).unwrap();
+    assert_eq!(got(received), [1]);
+    second.select().send(&tx, 2).unwrap();
+    assert_eq!(rx.recv(), Ok(2));
+}
+
+/// As above, with the receiver being a case of the same select: it never came to rest.
+#[runnext::test(procs = 1, preemption = false)]
+fn a_select_took_its_own_receive_for_a_peer() {
+    for keep in [true, false] {
+        let (tx, rx) = chan::bounded(1);
+        let op = promise(&tx);
+        let (tx2, rx2) = (tx.clone(), rx.clone());
+        let both = go(move || {
+            select! {
+                recv(rx2) -> msg => msg.unwrap(),
+                send(tx2, 2) -> sent => { sent.unwrap(); 0 }
+            }
+        });
+        until_waits(&both, "select");
+        match keep {
+            true => op.send(&tx, 1).unwrap(),
+            false => give_up(op),
+        }
+        assert_eq!(got(vec![both]), [u32::from(keep)]);
+        assert_eq!(rx.try_recv().ok(), (!keep).then_some(2));
+    }
+}
 
 /// A timer's channel that was closed gave another value after a reset.
 #[test]

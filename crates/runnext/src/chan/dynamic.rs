@@ -339,6 +339,8 @@ impl fmt::Debug for Select<'_> {
 
 /// An operation that was chosen by a [`Select`] and must be completed, which does not block.
 ///
+/// For a send to a bounded channel a place is kept until then, which is nobody else's.
+///
 /// # Panics
 /// Dropping one that was not completed panics: a peer may be waiting for it.
 ///

@@ -10,7 +10,8 @@
 //!
 //! # Words
 //! `tail` and `head` count all values ever put in and taken out. *S* is the senders' lock, *R* the receivers'. *promised*:
-//! places given to `Select`s that have not come back with their value; they count as used.
+//! places given to `Select`s that have not come back with their value; they count as used. *Room*: not all places are used. So a
+//! ring may be full and empty at once, and then a sender waits, whoever waits to receive: first come, first served.
 //!
 //! | what                          | changed under | so that under it                                             |
 //! |-------------------------------|---------------|--------------------------------------------------------------|
@@ -19,13 +20,15 @@
 //! | promised, broken, closed      | R and S       | both ends see them                                           |
 //!
 //! # Protocol
-//! send: S: 1 closed?  2 a receiver waits: hand over  3 room: put. Else R: 4 still full: queue up, otherwise from 1
+//! send: S: 1 closed?  2 room: a receiver waits: hand over; nobody waits: put. Else R: 3 still full: queue up, otherwise from 1
 //! recv: R: 1 not empty: a sender waits: with S, take the oldest and put the sender's value behind; nobody waits: take.
 //!       2 closed?  Else S: 3 still empty: queue up, otherwise from 1
+//! keep: R, S: the promise ends; a receiver waits: hand over, and let senders in; nobody waits: put. give up: likewise, without a value
 //! Both locks are taken in the order R, S.
 //!
 //! # Invariants
-//! I1  A receiver that can be served waits only while the ring is empty, a sender only while it is full.
+//! I1  A receiver that can be served waits only while the ring is empty, a sender only while it is full. A promise that ends leaves room, and
+//!     a sender let in whose value is handed over leaves it again: so they are let in until one of the three is used up.
 //! I2  0 <= tail - head, and tail - head + promised <= capacity. The places head..tail hold values, the others none.
 //! I3  `head_seen` <= head and `tail_seen` <= tail: what one side believes of the other is true, or was.
 //!
@@ -39,7 +42,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 
 use runnext_core::shim::CachePadded;
 
-use super::wait::{Mode, Node, Outcome, Queue, Step, attempt_or_queue};
+use super::wait::{Ended, Mode, Node, Outcome, Queue, Step, attempt_or_queue};
 use super::{Flavor, Probe};
 use crate::lock::{Lock, LockGuard};
 use crate::sched::call::Call;
@@ -49,7 +52,7 @@ pub(super) struct Ring<T> {
     slots: Box<[UnsafeCell<MaybeUninit<T>>]>,
     closed: AtomicBool,
     promised: AtomicUsize,
-    /// Promises not kept, ever.
+    /// Promises whose place became free without a value in it, ever.
     broken: AtomicUsize,
     senders: CachePadded<Senders>,
     receivers: CachePadded<Receivers>,
@@ -58,7 +61,6 @@ pub(super) struct Ring<T> {
 struct Senders {
     lock: Lock<SendSide>,
     tail: AtomicUsize,
-    receivers_wait: AtomicBool,
 }
 
 /// Under S.
@@ -121,7 +123,6 @@ impl<T> Ring<T> {
                     waiting: Queue::new(),
                 }),
                 tail: AtomicUsize::new(0),
-                receivers_wait: AtomicBool::new(false),
             }),
             receivers: CachePadded::new(Receivers {
                 lock: Lock::new(RecvSide {
@@ -205,38 +206,36 @@ impl<T> Ring<T> {
         head != side.tail_seen
     }
 
-    /// Gives a value to a waiting receiver, if there is one. Under S; I1 says that the ring is empty then.
+    /// Gives a value to a waiting receiver, if there is one; it is to be woken. Under S; I1 says that the ring is empty then.
     ///
     /// # Safety
-    /// `value` is initialised, and not used again if a waiter is returned.
+    /// There is room. `value` is initialised, and not used again if a receiver is returned.
     #[inline]
-    unsafe fn hand_over(&self, side: &mut SendSide, value: *const T) -> Option<Waiter> {
+    unsafe fn hand_over<'a>(&self, side: &mut SendSide, value: *const T) -> Option<&'a Node> {
         if side.waiting.is_empty() {
             return None;
         }
-        let peer = side.waiting.take();
-        self.senders
-            .receivers_wait
-            .store(!side.waiting.is_empty(), Release);
-        let peer = peer?;
+        let peer = side.waiting.take()?;
         // SAFETY: the peer waits with an empty slot of the same type.
         unsafe { ptr::copy_nonoverlapping(value, peer.slot::<T>(), 1) };
-        Some(peer.end(Outcome::Done))
+        peer.end(Outcome::Done);
+        Some(peer)
     }
 
     /// The first waiting sender's turn: its value goes into the ring, or to a receiver; a promise becomes a place of its own.
-    /// Returns whom to wake: the sender, the receiver. Under both locks.
+    /// Returns whom to wake: the sender, and the receiver. Under both locks.
     ///
     /// # Safety
     /// There is room.
-    unsafe fn admit(&self, r: &mut RecvSide, s: &mut SendSide) -> [Option<Waiter>; 2] {
-        let Some(peer) = r.waiting.take() else {
-            return [None; 2];
-        };
+    unsafe fn admit<'a>(
+        &self,
+        r: &mut RecvSide,
+        s: &mut SendSide,
+    ) -> Option<(&'a Node, Option<&'a Node>)> {
+        let peer = r.waiting.take()?;
         let mut receiver = None;
         if peer.promise {
-            self.promised
-                .store(self.promised.load(Relaxed) + 1, Relaxed);
+            self.add_promise();
         } else {
             // SAFETY: the sender waits with a value in its slot, and lets go of it with the outcome `Done`; there is room.
             unsafe {
@@ -246,7 +245,21 @@ impl<T> Ring<T> {
                 }
             }
         }
-        [Some(peer.end(Outcome::Done)), receiver]
+        peer.end(Outcome::Done);
+        Some((peer, receiver))
+    }
+
+    /// Lets in those who wait to send while there is room (I1). Under both locks.
+    fn admit_all(&self, r: &mut RecvSide, s: &mut SendSide, ended: &mut Ended) {
+        while self.has_room(s)
+            // SAFETY: there is room.
+            && let Some((sender, receiver)) = unsafe { self.admit(r, s) }
+        {
+            ended.add(sender);
+            if let Some(receiver) = receiver {
+                ended.add(receiver);
+            }
+        }
     }
 
     /// Takes the oldest value while senders wait: the first of them moves up in the same step, so that none that comes
@@ -257,10 +270,11 @@ impl<T> Ring<T> {
     #[cold]
     unsafe fn get_and_admit(&self, r: &mut RecvSide, into: *mut T) -> Option<Waiter> {
         let mut s = self.senders.lock.lock();
-        // SAFETY: the contract; `get` makes room. It was not empty, so no receiver waits (I1).
+        // SAFETY: the contract; `get` makes room. It was not empty, so no receiver waits (I1), and the room is for one.
         unsafe {
             self.get(r, into);
-            self.admit(r, &mut s)[0]
+            let (sender, _) = self.admit(r, &mut s)?;
+            Some(sender.waiter)
         }
     }
 
@@ -286,7 +300,6 @@ impl<T> Ring<T> {
         }
         // SAFETY: the caller keeps the node until its wait is over.
         unsafe { side.waiting.push(node) };
-        self.senders.receivers_wait.store(true, Release);
         true
     }
 
@@ -310,9 +323,26 @@ impl<T> Ring<T> {
         if !self.has_room(&mut s) {
             return Step::Blocked;
         }
-        self.promised
-            .store(self.promised.load(Relaxed) + 1, Relaxed);
+        self.add_promise();
         Step::Done(None)
+    }
+
+    /// Under both locks.
+    fn add_promise(&self) {
+        let promised = self.promised.load(Relaxed);
+        self.promised.store(promised + 1, Release);
+    }
+
+    /// Under both locks. Its place is free: to be used, or [`free_place`](Self::free_place) tells those who look.
+    fn end_promise(&self) {
+        let promised = self.promised.load(Relaxed);
+        self.promised.store(promised - 1, Release);
+    }
+
+    /// Under both locks.
+    fn free_place(&self) {
+        let broken = self.broken.load(Relaxed);
+        self.broken.store(broken.wrapping_add(1), Release);
     }
 
     /// The value of a promise. False if the channel is closed. Wakes whom it must.
@@ -320,43 +350,38 @@ impl<T> Ring<T> {
     /// # Safety
     /// The caller holds a promise, which ends here. `value` is initialised, and not used again if this is true.
     pub(super) unsafe fn keep(&self, call: &Call, value: *const T) -> bool {
-        let wakes = {
+        let mut ended = Ended::new();
+        {
             let (mut r, mut s) = self.both();
-            self.promised
-                .store(self.promised.load(Relaxed) - 1, Relaxed);
+            self.end_promise();
             if self.closed.load(Relaxed) {
                 return false;
             }
-            // SAFETY: as the caller promises. The promise kept room, which is still there after a hand-over.
-            unsafe {
-                match self.hand_over(&mut s, value) {
-                    None => {
-                        self.put(&mut s, value);
-                        [None; 3]
-                    }
-                    receiver => {
-                        let [a, b] = self.admit(&mut r, &mut s);
-                        [receiver, a, b]
-                    }
+            // SAFETY: as the caller promises. The promise kept room.
+            match unsafe { self.hand_over(&mut s, value) } {
+                // SAFETY: as above.
+                None => unsafe { self.put(&mut s, value) },
+                Some(receiver) => {
+                    self.free_place();
+                    ended.add(receiver);
+                    self.admit_all(&mut r, &mut s, &mut ended);
                 }
             }
-        };
-        wakes.into_iter().flatten().for_each(|w| call.wake(w));
+        }
+        ended.wake(call);
         true
     }
 
     /// A promise that will not be kept. Wakes whom it must.
     pub(super) fn give_up(&self, call: &Call) {
-        let wakes = {
+        let mut ended = Ended::new();
+        {
             let (mut r, mut s) = self.both();
-            self.promised
-                .store(self.promised.load(Relaxed) - 1, Relaxed);
-            self.broken
-                .store(self.broken.load(Relaxed).wrapping_add(1), Release);
-            // SAFETY: the promise took room, which is free now.
-            unsafe { self.admit(&mut r, &mut s) }
-        };
-        wakes.into_iter().flatten().for_each(|w| call.wake(w));
+            self.end_promise();
+            self.free_place();
+            self.admit_all(&mut r, &mut s, &mut ended);
+        }
+        ended.wake(call);
     }
 }
 
@@ -367,16 +392,16 @@ impl<T> Flavor<T> for Ring<T> {
         if self.closed.load(Relaxed) {
             return Step::Closed;
         }
-        // SAFETY: the contract.
+        if !self.has_room(&mut side) {
+            return Step::Blocked;
+        }
+        // SAFETY: the contract, and there is room.
         if let Some(peer) = unsafe { self.hand_over(&mut side, value) } {
-            return Step::Done(Some(peer));
+            return Step::Done(Some(peer.waiter));
         }
-        if self.has_room(&mut side) {
-            // SAFETY: the contract, and there is room.
-            unsafe { self.put(&mut side, value) };
-            return Step::Done(None);
-        }
-        Step::Blocked
+        // SAFETY: as above.
+        unsafe { self.put(&mut side, value) };
+        Step::Done(None)
     }
 
     #[inline]
@@ -416,14 +441,10 @@ impl<T> Flavor<T> for Ring<T> {
     }
 
     fn leave_recv(&self, node: &Node) {
-        let mut side = self.senders.lock.lock();
-        side.waiting.leave(node);
-        self.senders
-            .receivers_wait
-            .store(!side.waiting.is_empty(), Release);
+        self.senders.lock.lock().waiting.leave(node);
     }
 
-    /// Becomes ready by a value being taken, a promise being broken or the close: the first two move the stamp.
+    /// Becomes ready by a value being taken, a place of a promise becoming free or the close: the first two move the stamp.
     #[inline]
     fn probe_send(&self) -> Probe {
         let broken = self.broken.load(Acquire);
@@ -432,9 +453,7 @@ impl<T> Flavor<T> for Ring<T> {
         let tail = self.senders.tail.load(Acquire);
         Probe {
             stamp: head.wrapping_add(broken),
-            ready: tail.wrapping_sub(head) + promised < self.cap()
-                || self.senders.receivers_wait.load(Acquire)
-                || self.closed.load(Acquire),
+            ready: tail.wrapping_sub(head) + promised < self.cap() || self.closed.load(Acquire),
         }
     }
 
@@ -457,7 +476,6 @@ impl<T> Flavor<T> for Ring<T> {
             self.closed.store(true, Release);
             let senders = r.waiting.end_all(Outcome::Closed);
             let receivers = s.waiting.end_all(Outcome::Closed);
-            self.senders.receivers_wait.store(false, Release);
             (senders, receivers)
         };
         senders.wake(call);

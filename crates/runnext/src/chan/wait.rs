@@ -20,8 +20,8 @@
 //! A waiter without a ticket is woken by step 5 only, and after step 3 the server does not look at the node. A waiter with a
 //! ticket returns when the claimer woke it, who is done with its node then; every other server found the node under the
 //! lock, failed to claim and left it before unlocking, and the waiter takes that lock before it returns. Two exceptions
-//! hold a node over step 4: `close` (which wakes those it collected, and reads each link before it wakes) and a promise
-//! (whose receiver is claimed and waits for nobody else).
+//! hold a node over step 4: who ends many waits in one step (and wakes those it collected, reading each link before it wakes)
+//! and a promise (whose receiver is claimed and waits for nobody else).
 //!
 //! # Context
 //! Queues are used under the locks of `crate::lock`, in RT (R1): nothing here allocates or drops a value.
@@ -250,13 +250,12 @@ impl Queue {
 
     /// Ends the waits of all; the caller wakes them with [`Ended::wake`].
     pub(crate) fn end_all(&mut self, outcome: Outcome) -> Ended {
-        let mut ended = WaitList::new();
+        let mut ended = Ended::new();
         while let Some(node) = self.take() {
             node.end(outcome);
-            // SAFETY: claimed, so it stays until it is woken.
-            unsafe { ended.push_back(node) };
+            ended.add(node);
         }
-        Ended(ended)
+        ended
     }
 }
 
@@ -265,6 +264,16 @@ impl Queue {
 pub(crate) struct Ended(WaitList<Entry>);
 
 impl Ended {
+    pub(crate) const fn new() -> Ended {
+        Ended(WaitList::new())
+    }
+
+    /// One that was taken out of its queue, and has its outcome.
+    pub(crate) fn add(&mut self, node: &Node) {
+        // SAFETY: in no queue any more, and claimed: it stays until it is woken.
+        unsafe { self.0.push_back(node) };
+    }
+
     /// Wakes them, the last first: each takes the place of the one before in `runnext`, so that the one who waited longest
     /// runs first.
     pub(crate) fn wake(mut self, call: &Call) {
