@@ -20,6 +20,7 @@
 //! | [`group`]  | which task group runs: shares, quotas, the governor         | atomics, and plain parts  |
 //! | [`timers`] | a heap of deadlines with lazy cancellation                  | no; the caller locks      |
 //! | [`waitlist`] | who waits for a channel or a lock, in order                | no; the caller locks      |
+//! | [`probe`]  | what a channel's counters say to one without its locks      | by any number who look    |
 //! | [`mutex_state`] | the word of a mutex and the rules for changing it       | by any number of lockers  |
 //! | [`shim`]   | std's atomics, or loom's under `--cfg loom`                 |                           |
 //!
@@ -40,6 +41,8 @@ pub mod next;
 #[cfg_attr(not(loom), forbid(unsafe_code))] // its models write to a loom cell
 pub mod owner;
 pub mod park;
+#[forbid(unsafe_code)]
+pub mod probe;
 #[forbid(unsafe_code)]
 pub mod rng;
 pub mod runq;

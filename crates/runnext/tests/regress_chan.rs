@@ -3,6 +3,7 @@
 mod common;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::thread;
 use std::time::Duration;
 
 use common::until_waits;
@@ -132,6 +133,49 @@ fn a_select_took_its_own_receive_for_a_peer() {
         }
         assert_eq!(got(vec![both]), [u32::from(keep)]);
         assert_eq!(rx.try_recv().ok(), (!keep).then_some(2));
+    }
+}
+
+/// `try_recv`, `try_send` and `default` looked at one end and then at the other, and took two halves of different moments for one in which
+/// the channel was empty, or full. Here each of two workers holds one of two tokens at most: the channel is never empty for
+/// one that holds none, nor full for one that holds one.
+#[test]
+fn an_attempt_failed_at_a_channel_that_was_never_empty() {
+    const ROUNDS: u32 = 100_000;
+    type Take = fn(&Receiver<u32>) -> Option<u32>;
+    type Give = fn(&Sender<u32>, u32) -> bool;
+    let tries: (Take, Give) = (|rx| rx.try_recv().ok(), |tx, v| tx.try_send(v).is_ok());
+    let selects: (Take, Give) = (
+        |rx| select! { recv(rx) -> msg => msg.ok(), default => None },
+        |tx, v| select! { send(tx, v) -> sent => sent.is_ok(), default => false },
+    );
+    let dynamic: (Take, Give) = (
+        |rx| {
+            let mut select = Select::new();
+            select.recv(rx);
+            select.try_select().ok().and_then(|op| op.recv(rx).ok())
+        },
+        |tx, v| {
+            let mut select = Select::new();
+            select.send(tx);
+            select.try_select().is_ok_and(|op| op.send(tx, v).is_ok())
+        },
+    );
+    for (take, give) in [tries, selects, dynamic] {
+        for (tx, rx) in [chan::bounded(2), chan::unbounded()] {
+            (1..=2).for_each(|token| tx.send(token).unwrap());
+            thread::scope(|s| {
+                for _ in 0..2 {
+                    s.spawn(|| {
+                        for _ in 0..ROUNDS {
+                            let token = take(&rx).expect("the other one holds one at most");
+                            assert!(give(&tx, token), "there is room for both");
+                            assert!(!rx.is_empty(), "as above");
+                        }
+                    });
+                }
+            });
+        }
     }
 }
 

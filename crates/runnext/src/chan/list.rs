@@ -23,10 +23,11 @@ use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::*};
 
+use runnext_core::probe::{self, Probe};
 use runnext_core::shim::CachePadded;
 
+use super::Flavor;
 use super::wait::{Mode, Node, Outcome, Queue, Step, attempt_or_queue, win};
-use super::{Flavor, Probe};
 use crate::lock::Lock;
 use crate::sched::call::Call;
 
@@ -327,10 +328,10 @@ impl<T> Flavor<T> for List<T> {
     /// Becomes ready by a value being put or the close; the first moves the stamp.
     #[inline]
     fn probe_recv(&self) -> Probe {
-        let tail = self.senders.tail.load(Acquire);
+        let value = probe::value(&self.receivers.head, &self.senders.tail);
         Probe {
-            stamp: tail,
-            ready: tail != self.receivers.head.load(Acquire) || self.closed.load(Acquire),
+            ready: value.ready || self.closed.load(Acquire),
+            ..value
         }
     }
 
@@ -355,10 +356,7 @@ impl<T> Flavor<T> for List<T> {
 
     #[inline]
     fn len(&self) -> usize {
-        let tail = self.senders.tail.load(Acquire);
-        let head = self.receivers.head.load(Acquire);
-        // Read one after the other: values that came and went meanwhile could make it negative.
-        (tail.wrapping_sub(head) as isize).max(0) as usize
+        probe::len(&self.receivers.head, &self.senders.tail)
     }
 
     fn capacity(&self) -> Option<usize> {

@@ -81,17 +81,11 @@ pub mod __private {
     pub use super::arms::{Default, End, Won, poll, recv, send, wait, wait_for};
 }
 
+use runnext_core::probe::Probe;
+
 use crate::sched::call::Call;
 use crate::sched::timers::NEVER;
 use wait::{Mode, Node, Step};
-
-/// A look at one direction of a channel without its lock.
-#[derive(Clone, Copy, Debug)]
-struct Probe {
-    /// Differs whenever the direction has become ready in between, unless by a close, which stays.
-    stamp: usize,
-    ready: bool,
-}
 
 /// What a kind of channel does. All but `prepare_send`, `tidy` and what only looks is for use inside a runtime call.
 trait Flavor<T> {

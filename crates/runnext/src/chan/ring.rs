@@ -24,11 +24,12 @@
 //! recv: R: 1 not empty: a sender waits: with S, take the oldest and put the sender's value behind; nobody waits: take.
 //!       2 closed?  Else S: 3 still empty: queue up, otherwise from 1
 //! keep: R, S: the promise ends; a receiver waits: hand over, and let senders in; nobody waits: put. give up: likewise, without a value
-//! Both locks are taken in the order R, S.
+//! Both locks are taken in the order R, S. Those who only look take none: `runnext_core::probe` has the rules for that, also for the
+//! order in which the words change.
 //!
 //! # Invariants
 //! I1  A receiver that can be served waits only while the ring is empty, a sender only while it is full. A promise that ends leaves room, and
-//!     a sender let in whose value is handed over leaves it again: so they are let in until one of the three is used up.
+//!     a sender let in whose value is handed over leaves it again: so they are let in until there is no room, or none of them.
 //! I2  0 <= tail - head, and tail - head + promised <= capacity. The places head..tail hold values, the others none.
 //! I3  `head_seen` <= head and `tail_seen` <= tail: what one side believes of the other is true, or was.
 //!
@@ -40,10 +41,11 @@ use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 
+use runnext_core::probe::{self, Probe};
 use runnext_core::shim::CachePadded;
 
+use super::Flavor;
 use super::wait::{Ended, Mode, Node, Outcome, Queue, Step, attempt_or_queue};
-use super::{Flavor, Probe};
 use crate::lock::{Lock, LockGuard};
 use crate::sched::call::Call;
 use crate::sched::wait::Waiter;
@@ -447,23 +449,21 @@ impl<T> Flavor<T> for Ring<T> {
     /// Becomes ready by a value being taken, a place of a promise becoming free or the close: the first two move the stamp.
     #[inline]
     fn probe_send(&self) -> Probe {
-        let broken = self.broken.load(Acquire);
-        let head = self.receivers.head.load(Acquire);
-        let promised = self.promised.load(Acquire);
-        let tail = self.senders.tail.load(Acquire);
+        let (tail, head) = (&self.senders.tail, &self.receivers.head);
+        let room = probe::room(tail, &self.promised, &self.broken, head, self.cap());
         Probe {
-            stamp: head.wrapping_add(broken),
-            ready: tail.wrapping_sub(head) + promised < self.cap() || self.closed.load(Acquire),
+            ready: room.ready || self.closed.load(Acquire),
+            ..room
         }
     }
 
     /// Becomes ready by a value being put or the close; the first moves the stamp.
     #[inline]
     fn probe_recv(&self) -> Probe {
-        let tail = self.senders.tail.load(Acquire);
+        let value = probe::value(&self.receivers.head, &self.senders.tail);
         Probe {
-            stamp: tail,
-            ready: tail != self.receivers.head.load(Acquire) || self.closed.load(Acquire),
+            ready: value.ready || self.closed.load(Acquire),
+            ..value
         }
     }
 
@@ -490,10 +490,7 @@ impl<T> Flavor<T> for Ring<T> {
 
     #[inline]
     fn len(&self) -> usize {
-        let tail = self.senders.tail.load(Acquire);
-        let head = self.receivers.head.load(Acquire);
-        // Read one after the other: values that came and went meanwhile could make it negative, or too many.
-        ((tail.wrapping_sub(head) as isize).max(0) as usize).min(self.cap())
+        probe::len(&self.receivers.head, &self.senders.tail)
     }
 
     fn capacity(&self) -> Option<usize> {
