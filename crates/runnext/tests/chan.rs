@@ -195,6 +195,27 @@ fn ends_know_their_channel() {
     );
 }
 
+#[test]
+fn iterators_show_themselves_whatever_the_values() {
+    struct Opaque;
+    let (tx, rx) = chan::bounded(1);
+    tx.send(Opaque).unwrap();
+    let channel = "(Receiver { len: 1, capacity: Some(1), closed: false })";
+    assert_eq!(format!("{:?}", rx.iter()), format!("Iter{channel}"));
+    assert_eq!(format!("{:?}", rx.try_iter()), format!("TryIter{channel}"));
+    assert_eq!(
+        format!("{:?}", rx.into_iter()),
+        format!("IntoIter{channel}")
+    );
+}
+
+#[test]
+fn a_place_among_too_many_to_count_is_free() {
+    let (tx, rx) = chan::bounded(usize::MAX);
+    tx.try_send(()).unwrap();
+    assert_eq!(rx.try_recv(), Ok(()));
+}
+
 #[runnext::test]
 fn values_of_no_size_and_of_great_size() {
     let (tx, rx) = chan::bounded(usize::MAX);

@@ -94,6 +94,22 @@ pub fn after(d: Duration) -> Receiver<Instant> {
     timer(Instant::after(d), Duration::ZERO)
 }
 
+/// A receiver that receives one value, `when`, when that has come: [`after`], for a moment that is known. One that has passed is received at
+/// once.
+///
+/// ```
+/// use runnext::{chan, time::Instant};
+/// use std::time::Duration;
+///
+/// let closing_time = Instant::now() + Duration::from_millis(1);
+/// let rx = chan::at(closing_time);
+/// assert_eq!(rx.recv(), Ok(closing_time));
+/// assert!(Instant::now() >= closing_time && rx.try_recv().is_err()); // it comes once
+/// ```
+pub fn at(when: Instant) -> Receiver<Instant> {
+    timer(when, Duration::ZERO)
+}
+
 /// A receiver that receives the moment `d` from now when that has come, then `d` after it, and so on. Moments that nobody
 /// received in time are skipped.
 ///

@@ -1,5 +1,6 @@
 //! Receiving by iteration.
 
+use std::fmt;
 use std::iter::FusedIterator;
 
 use super::Receiver;
@@ -16,7 +17,6 @@ use super::Receiver;
 /// assert_eq!(product, 24);
 /// assert!(rx.is_closed()); // it was borrowed only
 /// ```
-#[derive(Debug)]
 pub struct Iter<'a, T>(&'a Receiver<T>);
 
 /// Receives what is there now; see [`Receiver::try_iter`].
@@ -29,7 +29,6 @@ pub struct Iter<'a, T>(&'a Receiver<T>);
 /// tx.send('b').unwrap();
 /// assert_eq!(there.next(), Some('b')); // `None` was for that moment only
 /// ```
-#[derive(Debug)]
 pub struct TryIter<'a, T>(&'a Receiver<T>);
 
 /// Receives until the channel is empty and closed, and owns its receiver.
@@ -48,8 +47,22 @@ pub struct TryIter<'a, T>(&'a Receiver<T>);
 ///     assert_eq!(readings().max(), Some(23));
 /// }
 /// ```
-#[derive(Debug)]
 pub struct IntoIter<T>(Receiver<T>);
+
+/// Derived, it would ask for values that can be shown.
+macro_rules! debug {
+    ($name:literal, $iter:ty) => {
+        impl<T> fmt::Debug for $iter {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_tuple($name).field(&self.0).finish()
+            }
+        }
+    };
+}
+
+debug!("Iter", Iter<'_, T>);
+debug!("TryIter", TryIter<'_, T>);
+debug!("IntoIter", IntoIter<T>);
 
 impl<T> Receiver<T> {
     /// Receives until the channel is empty and closed.

@@ -36,7 +36,7 @@
 //! | [`bounded(0)`](bounded)  | none | somebody receives           | somebody sends      |
 //! | [`bounded(n)`](bounded)  | n    | there is room               | there is a value    |
 //! | [`unbounded()`](unbounded)| any | never                       | there is a value    |
-//! | [`after`], [`tick`]      |      |                             | the moment comes    |
+//! | [`after`], [`at`], [`tick`] |   |                             | the moment comes    |
 //! | [`never()`]              |      |                             | for ever            |
 //!
 //! # Blocks
@@ -57,7 +57,7 @@ mod wait;
 mod zero;
 
 pub use dynamic::{Select, SelectedOperation};
-pub use ends::{Receiver, Sender, after, bounded, never, tick, unbounded};
+pub use ends::{Receiver, Sender, after, at, bounded, never, tick, unbounded};
 pub(crate) use ends::{ending, timer};
 pub use error::{
     RecvError, RecvTimeoutError, SelectTimeoutError, SendError, SendTimeoutError, TryRecvError,
