@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use runnext::chan::bounded;
 use runnext::net::TcpListener;
-use runnext::sync::Mutex;
+use runnext::sync::{Condvar, Mutex};
 
 const CASE: &str = "RUNNEXT_TEST_DEADLOCK";
 
@@ -80,6 +80,19 @@ fn run(case: &str) {
                 let _ = waiter.join();
             }
             drop(tx);
+        }
+        "threads" => {
+            let (_tx, rx) = bounded::<()>(0);
+            let _never = std::thread::spawn(|| runnext::chan::never::<()>().recv());
+            let _select = std::thread::spawn({
+                let rx = rx.clone();
+                move || runnext::select! { recv(rx) -> _ => {} }
+            });
+            let _limit = std::thread::spawn(|| {
+                let m = Mutex::new(());
+                Condvar::new().wait_timeout(&mut m.lock(), Duration::MAX)
+            });
+            let _ = rx.recv();
         }
         "timer" => runnext::time::sleep(Duration::from_millis(400)),
         "for ever" => {
@@ -186,6 +199,12 @@ fn threads_that_have_ended_hide_nobody() {
             });
         }
     });
+}
+
+/// They counted as threads that wake by themselves, though their deadline is never.
+#[test]
+fn beside_threads_that_wait_without_a_deadline() {
+    assert_deadlock("threads", "goroutine 1 [chan receive]:");
 }
 
 #[test]

@@ -542,6 +542,11 @@ pub(crate) fn park_until(
     reason: WaitReason,
 ) -> bool {
     match ticket.waiter.who() {
+        // Not one that wakes by itself: it may be a deadlock (`sched::deadlock`).
+        Who::Thread(parker) if deadline_ns == NEVER => {
+            parker.park();
+            true
+        }
         Who::Thread(parker) => {
             if parker.park_until(deadline_ns) {
                 return true;
