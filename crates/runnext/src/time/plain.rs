@@ -9,6 +9,8 @@
 //! I1  `runs` counts firings that have not run to their end. Who raises it from zero starts a thread, which runs the function until it is
 //!     zero again. So it never runs twice at once, and never less often than it fired.
 //! I2  An alarm that was replaced or stopped may ring still, but its turn is over: it does nothing.
+//! I3  The reactor's thread drops no function either: what it captured may block in its drop, and every other timer would wait for
+//!     that. A firing that is the last to know its timer leaves it to a thread of its own.
 //!
 //! # Context
 //! User context. The locks are std's, held for a few instructions and over the entry of an alarm; what was replaced is dropped after them, since that
@@ -63,7 +65,7 @@ impl Plain {
             let mut state = self.state();
             let turn = state.turn + 1;
             let waker = Waker::from(Arc::new(Firing {
-                task: Arc::clone(self),
+                task: Some(Arc::clone(self)),
                 turn,
             }));
             let alarm = ReactorAlarm::new(when, &waker)?;
@@ -104,13 +106,32 @@ impl Plain {
 
 /// What the alarm of one setting rings.
 struct Firing {
-    task: Arc<Plain>,
+    /// There until it is dropped.
+    task: Option<Arc<Plain>>,
     turn: u64,
+}
+
+impl Drop for Firing {
+    fn drop(&mut self) {
+        if let Some(last) = self.task.take().and_then(Arc::into_inner) {
+            // Where there is no thread to be had it is dropped here after all, but does not take this one with it.
+            let gone = AssertUnwindSafe(move || start(move || drop(last)));
+            let _ = panic::catch_unwind(gone); // I3
+        }
+    }
+}
+
+/// On a thread of its own.
+fn start(f: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    let thread = thread::Builder::new().name("runnext-timer".into());
+    thread.spawn(f).map(drop)
 }
 
 impl Wake for Firing {
     fn wake(self: Arc<Self>) {
-        let task = &self.task;
+        let Some(task) = &self.task else {
+            return;
+        };
         let (_rung, first) = {
             let mut state = task.state();
             if state.turn != self.turn {
@@ -124,10 +145,7 @@ impl Wake for Firing {
             return; // I1
         }
         let own = Arc::clone(task);
-        let started = thread::Builder::new()
-            .name("runnext-timer".into())
-            .spawn(move || own.run());
-        if let Err(e) = started {
+        if let Err(e) = start(move || own.run()) {
             eprintln!("runnext: the function of a timer does not run, for want of a thread: {e}");
             task.state().runs = 0;
         }

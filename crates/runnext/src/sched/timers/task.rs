@@ -198,6 +198,8 @@ impl spawn::Body for Run {
             // SAFETY: as above.
             unsafe { Arc::decrement_strong_count(Arc::as_ptr(&task)) };
         }
+        // On the worker's stack: a panic in the drop of what it captured must not go on from here.
+        let _ = panic::catch_unwind(AssertUnwindSafe(move || drop(task)));
         crate::g::After::NOTHING
     }
 }
