@@ -2,14 +2,15 @@
 
 mod common;
 
-use std::panic;
-use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
 use common::{child, runtime, until};
-use runnext::{chan, go, time};
+use runnext::sync::WaitGroup;
+use runnext::{chan, go, time, yield_now};
 
 const US: Duration = Duration::from_micros(1);
 
@@ -65,6 +66,45 @@ fn a_refused_timer_may_panic_in_its_drop() {
             assert!(!ran.load(SeqCst), "there was a stack for it");
             drop(release);
             until(|| runnext::num_goroutines() == 1);
+        });
+    })
+    .passed();
+}
+/// Two that both saw the last thing to be done, while somebody waited, both took it off: the count went round, and whoever
+/// waited next waited for ever.
+#[test]
+fn of_two_that_do_the_last_thing_at_once_one_panics() {
+    const ROUNDS: usize = 3000;
+    let one_done = |group: &WaitGroup| {
+        let outcome = panic::catch_unwind(AssertUnwindSafe(|| group.done()));
+        usize::from(outcome.is_err())
+    };
+    child(&[], || {
+        panic::set_hook(Box::new(|_| ())); // it would have a lot to say
+        static ROUND: AtomicUsize = AtomicUsize::new(0);
+        static ENDED: AtomicUsize = AtomicUsize::new(0);
+        static PANICS: AtomicUsize = AtomicUsize::new(0);
+        let group = WaitGroup::new();
+        let theirs = group.clone();
+        thread::spawn(move || {
+            for n in 1..=ROUNDS {
+                while ROUND.load(Acquire) < n {}
+                PANICS.fetch_add(one_done(&theirs), Relaxed);
+                ENDED.store(n, Release);
+            }
+        });
+        runtime(1).run(|| {
+            for n in 1..=ROUNDS {
+                group.add(1);
+                let waits = group.clone();
+                let waiter = go(move || waits.wait());
+                yield_now(); // it waits
+                ROUND.store(n, Release);
+                PANICS.fetch_add(one_done(&group), Relaxed);
+                while ENDED.load(Acquire) < n {}
+                assert_eq!(PANICS.load(Relaxed), n);
+                waiter.join().unwrap();
+            }
         });
     })
     .passed();

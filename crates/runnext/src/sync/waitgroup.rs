@@ -9,6 +9,7 @@
 //! I1  The step from one to none, while WAITING is set, happens under the lock, and empties the queue in the same critical section. So
 //!     who waits goes on at the first moment that nothing is left, also if more is added a moment later; and who waits for
 //!     that more is not let go by it.
+//! I2  Nobody subtracts from none, also of two that both saw the last one: each step down is a CAS from a count it has looked at.
 
 use std::fmt;
 use std::panic::Location;
@@ -138,13 +139,13 @@ impl WaitGroup {
         let mut old = state.load(Relaxed);
         loop {
             if old < ONE {
-                panic!(
-                    "WaitGroup::done called more often than was added: call add before starting what \
-                     calls done, or let WaitGroup::go do both"
-                );
+                once_too_often();
             }
             if old == ONE | WAITING {
-                return self.inner.last_done(); // I1
+                if !self.inner.last_done() {
+                    once_too_often();
+                }
+                return;
             }
             match state.compare_exchange_weak(old, old - ONE, Release, Relaxed) {
                 Ok(_) => return,
@@ -222,21 +223,37 @@ impl Drop for Done {
     }
 }
 
+#[cold]
+#[track_caller]
+fn once_too_often() -> ! {
+    panic!(
+        "WaitGroup::done called more often than was added: call add before starting what calls done, \
+         or let WaitGroup::go do both"
+    );
+}
+
 impl Inner {
-    /// The step to zero, or so it looks, while somebody waits.
+    /// The step to zero, or so it looks, while somebody waits. False: others were faster, and nothing is left to be done (I2).
     #[cold]
-    fn last_done(&self) {
+    fn last_done(&self) -> bool {
         let call = Call::brief();
         let mut queue = self.queue.lock();
-        // WAITING cannot change under the lock, and the caller's own count keeps it from zero until here.
+        // WAITING cannot change under the lock, so the step to zero empties the queue if somebody waits (I1).
+        let step = |old: usize| match old / ONE {
+            0 => None,
+            1 => Some(0),
+            _ => Some(old - ONE), // more was added meanwhile
+        };
         // AcqRel: whom we wake sees, through us, what was done before every other `done`.
-        if self.state.fetch_sub(ONE, AcqRel) != ONE | WAITING {
-            return; // more was added meanwhile
+        let Ok(old) = self.state.fetch_update(AcqRel, Relaxed, step) else {
+            return false;
+        };
+        if old == ONE | WAITING {
+            let batch = queue.take_all();
+            drop(queue);
+            batch.wake(&call);
         }
-        self.state.fetch_and(!WAITING, Relaxed);
-        let batch = queue.take_all();
-        drop(queue);
-        batch.wake(&call);
+        true
     }
 
     #[cold]
