@@ -7,6 +7,8 @@ mod bad_input;
 #[path = "group/basics.rs"]
 mod basics;
 mod common;
+#[path = "group/lending.rs"]
+mod lending;
 #[path = "group/shares.rs"]
 mod shares;
 #[path = "group/stress.rs"]

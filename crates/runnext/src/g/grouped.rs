@@ -54,6 +54,12 @@ impl G {
         &self.cold().lent
     }
 
+    /// Whether it runs in the name of who waits for a lock that it holds, or held.
+    #[inline(always)]
+    pub(crate) fn is_lent(&self) -> bool {
+        !self.cold().lent.load(Relaxed).is_null()
+    }
+
     /// CPU time it was charged with so far, in ns. Written by who has it, and runs.
     #[inline]
     pub(crate) fn charged(&self) -> u64 {

@@ -19,6 +19,7 @@ use runnext_sys::clock;
 
 use super::mutex::MutexGuard;
 use super::queue::{Node, Queue};
+use super::raw;
 use crate::g::WaitReason;
 use crate::lock::Lock;
 use crate::sched::call::Call;
@@ -100,6 +101,7 @@ impl Condvar {
             unsafe { mutex.unlock_within(call) };
         });
         drop(call);
+        raw::settle_own();
         mutex.lock(WaitReason::Mutex);
     }
 
@@ -182,6 +184,7 @@ impl Condvar {
             unlock,
         );
         drop(call);
+        raw::settle_own();
         mutex.lock(WaitReason::Mutex);
         WaitTimeoutResult(!notified)
     }

@@ -17,6 +17,9 @@
 //! A guard may be dropped by another goroutine than took it: then the count of the one that took it goes down, not that of
 //! the one that dropped it.
 //!
+//! With its last lock a goroutine gives back what was lent to it ([`settle`]), whether somebody waits or not: who lent may have got the lock
+//! otherwise, or lent too late, for `owner` is not cleared by an unlock.
+//!
 //! # Context
 //! `lock` and `unlock` are never inlined: they read the thread-local (`m::current_g`). The uncontended ones do not enter the
 //! runtime: one CAS, one subtraction. All others open a call.
@@ -167,11 +170,14 @@ impl RawMutex {
             return self.unlock_for(owner);
         }
         // SAFETY: the caller, who runs.
-        if let Some(g) = unsafe { me.as_ref() } {
+        let g = unsafe { me.as_ref() };
+        if let Some(g) = g {
             g.lock_released();
         }
         if let Some(left) = self.state.unlock_fast() {
             self.unlock_slow(left);
+        } else if let Some(g) = g {
+            settle(g);
         }
     }
 
@@ -200,7 +206,8 @@ impl RawMutex {
         });
     }
 
-    /// Releases the lock as part of a call that goes on to park: whoever it is handed to runs then.
+    /// Releases the lock as part of a call: whoever it is handed to runs when the caller parks, or later. When the call is closed
+    /// [`settle_own`] has to follow.
     ///
     /// # Safety
     /// As for [`unlock`](Self::unlock).
@@ -227,6 +234,22 @@ impl RawMutex {
             None => ptr::null_mut(),
         };
         self.owner.store(owner, Relaxed);
+    }
+}
+
+/// The calling goroutine has released a lock. In user context. As a rule one load, from the part of the header that was just written.
+#[inline(always)]
+fn settle(g: &G) {
+    if g.is_lent() && g.locks_held() == 0 {
+        groups::give_back(g);
+    }
+}
+
+/// As [`settle`], for who does not know its own header. Not inlined: before a wait the goroutine may have been on another thread.
+#[inline(never)]
+pub(super) fn settle_own() {
+    if let Some(g) = m::current_g() {
+        settle(g);
     }
 }
 
@@ -259,7 +282,10 @@ pub(super) fn note_taken() -> *const G {
 #[inline(always)]
 pub(super) fn note_released(owner: *const G) {
     match m::current_g() {
-        Some(g) if ptr::eq(g, owner) => g.lock_released(),
+        Some(g) if ptr::eq(g, owner) => {
+            g.lock_released();
+            settle(g);
+        }
         None if owner.is_null() => {}
         _ => released_for(&Call::enter(), owner),
     }

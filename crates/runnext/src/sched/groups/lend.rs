@@ -1,14 +1,16 @@
 //! Lock owners run in the name of who waits for them.
 //!
 //! A goroutine that must wait for a lock looks at its owner. If that one queues in another lane, it queues in the waiter's from now on, and its
-//! runs are charged to the waiter's group, until it releases a lock somebody waited for. If it waits in a list now, it moves to the
+//! runs are charged to the waiter's group, until it releases a lock somebody waits for, or its last one. If it waits in a list now, it moves to the
 //! waiter's, so it runs when the waiter would have. Off by `RUNNEXT_DEBUG=lend=0`.
 //!
 //! # Invariants
 //! I1  A lane that is lent is kept alive by the count in the owner's header. It is given back in user context, by the goroutine itself, at
-//!     its next contended unlock, change of group, or end.
-//! I2  The lender may be wrong about the owner, which may have released the lock a moment ago: then it has its lane a little longer
-//!     than it should, and pays with nothing.
+//!     its next contended unlock, when it holds no lock any more, at its change of group, or end. One that waits for a condition does so when it
+//!     goes on.
+//! I2  The lender may be wrong about the owner, which may have released the lock a moment ago, and hold another: then it has its lane until it
+//!     has released that one too. Who holds none is lent nothing; one that releases its last lock within the instructions between that look
+//!     and the loan has it until its next unlock.
 
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
@@ -85,7 +87,7 @@ fn is_better(shared: &Shared, lane: u32, than: u32) -> bool {
 
 /// The calling goroutine runs in its own name again. In user context.
 pub(crate) fn give_back(g: &G) {
-    if g.lent_ptr().load(Relaxed).is_null() {
+    if !g.is_lent() {
         return;
     }
     // SAFETY: the caller's own group.
