@@ -14,10 +14,16 @@
 //! # Invariants
 //! I1  A child's deadline is not after its parent's. So a deadline need not be carried to children.
 //! I2  A child is entered in its parent's list under the lock of the list, if the parent is LIVE then; who cancels changes the
-//!     state first and takes the list afterwards. So no child is missed.
+//!     state first and empties the list afterwards. So no child is missed.
 //! I3  A child keeps its parent, and the parent only knows its children: a chain carries cancellations as long as somebody
 //!     holds its end.
 //! I4  Who sees `done` closed gets an error from `err`, and the other way round.
+//! I5  A place in a list is owned by its child, which takes it out under the lock before it frees it. Who finds it there, under the lock, may
+//!     therefore look at it.
+//!
+//! # Context
+//! None of this blocks, so that contexts may be made, ended and dropped anywhere. The lists are linked through places that the children
+//! allocate beforehand, and are locked in RT for a few instructions.
 //!
 //! # Example
 //! ```
@@ -44,15 +50,19 @@
 //! }
 //! ```
 
-use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::*};
+use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU8, Ordering::*};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use runnext_core::waitlist::{Node, WaitList};
+
 use crate::chan::{self, Receiver};
 use crate::instant::Instant;
-use crate::sync::Mutex;
+use crate::lock::Lock;
+use crate::sched::call::Call;
 
 const LIVE: u8 = 0;
 const CANCELED: u8 = 1;
@@ -154,14 +164,44 @@ pub struct Context {
 }
 
 struct Inner {
-    /// Not its address, which another one may have by the time it is looked for.
-    id: u64,
     state: AtomicU8,
     done: Receiver<Never>,
     deadline: Instant,
     parent: Option<Arc<Inner>>,
-    /// By number.
-    children: Mutex<BTreeMap<u64, Weak<Inner>>>,
+    /// In the list of its parent, or out of it.
+    place: Place,
+    children: Lock<WaitList<Weak<Inner>>>,
+}
+
+/// Where a child is found by its parent. On the heap by itself: others look at it while the child is dropped (I5).
+struct Place(NonNull<Node<Weak<Inner>>>);
+
+// SAFETY: the links are used under the lock of the parent's list, and what they lead to may be shared.
+unsafe impl Send for Place {}
+// SAFETY: as above.
+unsafe impl Sync for Place {}
+
+// Nothing that panics runs while the links are changed.
+impl UnwindSafe for Place {}
+impl RefUnwindSafe for Place {}
+
+impl Place {
+    fn new(child: Weak<Inner>) -> Place {
+        Place(NonNull::from(Box::leak(Box::new(Node::new(child)))))
+    }
+
+    fn node(&self) -> &Node<Weak<Inner>> {
+        // SAFETY: ours until it is dropped.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl Drop for Place {
+    /// It is in no list: `Inner` has seen to that.
+    fn drop(&mut self) {
+        // SAFETY: leaked in `new`; nobody can find it any more (I5).
+        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+    }
 }
 
 impl Context {
@@ -240,14 +280,13 @@ impl Context {
             Some(parent) => deadline.min(parent.deadline), // I1
             None => deadline,
         };
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let child = Arc::new(Inner {
-            id: NEXT.fetch_add(1, Relaxed),
+        let child = Arc::new_cyclic(|child| Inner {
             state: AtomicU8::new(LIVE),
             done: chan::ending(deadline),
             deadline,
             parent,
-            children: Mutex::new(BTreeMap::new()),
+            place: Place::new(child.clone()),
+            children: Lock::new(WaitList::new()),
         });
         if let Some(parent) = &child.parent {
             parent.adopt(&child);
@@ -343,7 +382,7 @@ impl Context {
             && inner.cancel_all()
             && let Some(parent) = &inner.parent
         {
-            parent.forget(inner.id);
+            parent.forget(&inner.place);
         }
     }
 }
@@ -395,8 +434,7 @@ impl Inner {
         // Not by recursion: a chain may be long.
         let mut parents = vec![Arc::clone(self)];
         while let Some(parent) = parents.pop() {
-            let children = std::mem::take(&mut *parent.children.lock()); // I2
-            for child in children.into_values().filter_map(|child| child.upgrade()) {
+            while let Some(child) = parent.next_child() {
                 if child.end() {
                     child.done.end();
                     parents.push(child);
@@ -406,13 +444,28 @@ impl Inner {
         true
     }
 
+    /// Takes a child out of the list that somebody still holds.
+    fn next_child(&self) -> Option<Arc<Inner>> {
+        let _call = Call::brief();
+        let mut children = self.children.lock();
+        while let Some(place) = children.pop_front() {
+            // SAFETY: it was in the list just now, and the lock is held (I5).
+            if let Some(child) = unsafe { place.as_ref() }.upgrade() {
+                return Some(child);
+            }
+        }
+        None
+    }
+
     /// Enters a child, or ends it if it comes too late: as its parent ended, whatever its own deadline.
     fn adopt(&self, child: &Arc<Inner>) {
         let why = {
+            let _call = Call::brief();
             let mut children = self.children.lock();
             let state = self.state.load(SeqCst);
             if state == LIVE {
-                children.insert(child.id, Arc::downgrade(child));
+                // SAFETY: new, so in no list; it leaves this one before it is freed (I5).
+                unsafe { children.push_back(child.place.node()) };
                 return;
             }
             state
@@ -421,21 +474,27 @@ impl Inner {
         child.done.end();
     }
 
-    fn forget(&self, child: u64) {
-        let gone = self.children.lock().remove(&child);
-        drop(gone); // its memory is freed outside the lock
+    /// Takes a child of this one out of the list, if it is there.
+    fn forget(&self, child: &Place) {
+        let _call = Call::brief();
+        // SAFETY: a place is in the list of its parent or in none.
+        unsafe { self.children.lock().remove(child.node()) };
     }
 }
 
 impl Drop for Inner {
     /// Leaves its parent's list, and lets go of the parents. Not by recursion: a chain may be long.
     fn drop(&mut self) {
-        let mut child = self.id;
-        let mut parent = self.parent.take();
-        while let Some(above) = parent {
-            above.forget(child);
-            child = above.id;
-            parent = Arc::into_inner(above).and_then(|mut above| above.parent.take());
+        let Some(mut parent) = self.parent.take() else {
+            return;
+        };
+        parent.forget(&self.place); // I5
+        while let Some(mut above) = Arc::into_inner(parent) {
+            let Some(next) = above.parent.take() else {
+                return;
+            };
+            next.forget(&above.place);
+            parent = next;
         }
     }
 }
@@ -449,7 +508,9 @@ mod tests {
     use super::*;
 
     fn children(ctx: &Context) -> usize {
-        ctx.inner.as_ref().map_or(0, |i| i.children.lock().len())
+        ctx.inner
+            .as_ref()
+            .map_or(0, |i| i.children.lock().iter().count())
     }
 
     #[test]

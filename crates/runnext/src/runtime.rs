@@ -458,6 +458,9 @@ impl Builder {
 
     /// Whether goroutines that do not give way by themselves are preempted. Default true. `RUNNEXT_PREEMPTION`.
     ///
+    /// Without it nobody asks them to: they give way where they wait or yield, and a loop that polls (`try_recv`, `select!` with `default`)
+    /// keeps its processor unless it calls [`yield_now`](crate::yield_now).
+    ///
     /// # Example
     /// ```
     /// use runnext::{go, yield_now};
@@ -510,7 +513,7 @@ impl Builder {
     ///
     /// # Safety
     /// The program accepts the *thread-local contract*: a goroutine may go on running on another thread after any call that can
-    /// park it (anything whose documentation has a `# Blocks` section), so code that runs in goroutines must not keep a
+    /// park it (anything whose documentation has a `# Blocks` section, drops of write guards included), so code that runs in goroutines must not keep a
     /// borrow of a `thread_local!`, or a handle into one, over such a call. Use
     /// [`goroutine_local!`](crate::goroutine_local) instead, or [`lock_os_thread`](crate::lock_os_thread) around
     /// code that needs its thread. Preemption never moves a goroutine and adds nothing to this.

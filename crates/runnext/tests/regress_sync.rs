@@ -8,9 +8,11 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use common::{child, runtime, until};
-use runnext::sync::WaitGroup;
-use runnext::{chan, go, time, yield_now};
+use common::{built, child, runtime, thread_id, until};
+use runnext::chan::{Select, TryRecvError};
+use runnext::context::Context;
+use runnext::sync::{Mutex, RwLock, WaitGroup};
+use runnext::{Runtime, chan, go, scope, select, stats, time, yield_now};
 
 const US: Duration = Duration::from_micros(1);
 
@@ -108,4 +110,100 @@ fn of_two_that_do_the_last_thing_at_once_one_panics() {
         });
     })
     .passed();
+}
+
+/// The goroutine is on the same thread before and after.
+#[track_caller]
+fn stays<T>(what: &str, f: impl FnOnce() -> T) -> T {
+    let before = thread_id();
+    let result = f();
+    assert_eq!(before, thread_id(), "{what} has moved the goroutine");
+    result
+}
+
+/// Runs `poll` again and again in more goroutines than there are processors, until they had to give way a hundred times.
+fn crowd(poll: impl Fn() + Sync) {
+    let rt = built(Runtime::builder().procs(2).time_slice(1000 * US));
+    rt.run(|| {
+        let asked = || {
+            let s = stats::read();
+            s.preemptions_cooperative + s.preemptions_slice + s.preemptions_wakeup
+        };
+        scope(|s| {
+            for _ in 0..4 {
+                s.go(|| {
+                    while asked() < 100 {
+                        (0..100).for_each(|_| poll());
+                    }
+                });
+            }
+        });
+    });
+}
+
+/// An attempt that came to nothing yielded, so the goroutine went on on another thread, which nothing in its documentation said.
+#[test]
+fn polling_a_channel_moves_nobody() {
+    let (full, _full) = chan::bounded(0);
+    let (_empty, empty) = chan::bounded::<u8>(0);
+    crowd(|| {
+        stays("try_send", || assert!(full.try_send(1).is_err()));
+        stays("try_recv", || {
+            assert_eq!(empty.try_recv(), Err(TryRecvError::Empty))
+        });
+        stays("never", || assert!(chan::never::<u8>().try_recv().is_err()));
+        stays("select!", || {
+            select! { recv(empty) -> _ => unreachable!(), default => () }
+        });
+        stays("try_select", || {
+            let mut select = Select::new();
+            select.recv(&empty);
+            assert!(select.try_select().is_err());
+        });
+    });
+}
+
+/// As above, where there is something: the call gave way when it was over.
+#[test]
+fn what_is_ready_moves_nobody() {
+    crowd(|| {
+        let (tx, rx) = chan::unbounded();
+        let sent = stays("select!", || {
+            select! { send(tx, 1) -> sent => sent.is_ok(), default => false }
+        });
+        assert!(sent);
+        let mut select = Select::new();
+        select.send(&tx);
+        let op = stays("try_select", || select.try_select().unwrap());
+        stays("send", || op.send(&tx, 2).unwrap());
+        for _ in 0..2 {
+            stays("select!", || {
+                select! { recv(rx) -> got => assert!(got.is_ok()), default => unreachable!() }
+            });
+        }
+        // This one gives way.
+        stays("try_recv", || assert!(rx.try_recv().is_err()));
+    });
+}
+
+/// They locked a mutex that parks, or let go of one in a way that makes way.
+#[test]
+fn contexts_and_attempts_at_locks_move_nobody() {
+    let (root, empty) = (Context::background().with_cancel(), chan::never::<u8>());
+    let (lock, shown) = (RwLock::new(()), Mutex::new(0));
+    let _all_the_time = lock.read();
+    crowd(|| {
+        stays("with_cancel", || root.with_cancel());
+        let child = stays("with_timeout", || root.with_timeout(Duration::MAX));
+        let grandchild = stays("with_deadline", || {
+            child.with_deadline(time::Instant::now())
+        });
+        stays("cancel", || child.cancel());
+        stays("drop", || drop((child, grandchild)));
+        let reading = stays("try_read", || lock.try_read().unwrap());
+        stays("try_write", || assert!(lock.try_write().is_none()));
+        stays("drop of a read lock", || drop(reading));
+        stays("Debug", || assert!(format!("{shown:?}").contains("data")));
+        stays("try_recv", || assert!(empty.try_recv().is_err()));
+    });
 }

@@ -237,6 +237,9 @@ impl<'a> Select<'a> {
     ///
     /// # Errors
     /// If none is, at one moment.
+    ///
+    /// # Blocks
+    /// Only after a sender was chosen that uses [`Select`] and has not said yet what it sends.
     pub fn try_select(&mut self) -> Result<SelectedOperation<'a>, TrySelectError> {
         self.run(Limit::Now).ok_or(TrySelectError)
     }
@@ -458,7 +461,7 @@ impl SelectedOperation<'_> {
         }
         let value = ManuallyDrop::new(value);
         let from: *const T = &raw const *value;
-        let call = Call::enter();
+        let call = Call::brief();
         let sent = match (tx.chan(), this.peer) {
             (Chan::Ring(ring), _) => {
                 // SAFETY: this holds a promise of the ring, and the value is given up if it is taken.
@@ -476,7 +479,9 @@ impl SelectedOperation<'_> {
             }
             (_, None) => {
                 drop(call);
-                return tx.send(ManuallyDrop::into_inner(value));
+                // A channel without a limit. Not `send`, which may let others run.
+                let sent = tx.try_send(ManuallyDrop::into_inner(value));
+                return sent.map_err(|e| SendError(e.into_inner()));
             }
         };
         drop(call);
@@ -494,7 +499,7 @@ impl SelectedOperation<'_> {
 impl Drop for SelectedOperation<'_> {
     fn drop(&mut self) {
         if !self.closed && self.place.is_none() {
-            let call = Call::enter();
+            let call = Call::brief();
             match self.peer {
                 // SAFETY: claimed by us, and still waiting.
                 Some(peer) => call.wake(unsafe { peer.as_ref() }.end(Outcome::Again)),

@@ -323,7 +323,7 @@ impl<T> Sender<T> {
     pub fn try_send(&self, value: T) -> Result<(), TrySendError<T>> {
         each!(self.chan(), c => {
             if !Flavor::<T>::probe_send(c).ready {
-                call::checkpoint();
+                call::checkpoint_here();
                 return Err(TrySendError::Full(value));
             }
             try_send(c, value)
@@ -463,12 +463,12 @@ impl<T> Receiver<T> {
     #[inline]
     pub fn try_recv(&self) -> Result<T, TryRecvError> {
         let Some(chan) = self.chan() else {
-            call::checkpoint();
+            call::checkpoint_here();
             return Err(TryRecvError::Empty);
         };
         each!(chan, c => {
             if !Flavor::<T>::probe_recv(c).ready {
-                call::checkpoint();
+                call::checkpoint_here();
                 return Err(TryRecvError::Empty);
             }
             try_recv(c)

@@ -88,6 +88,9 @@ impl<T> Receiver<T> {
     /// tx.send(2).unwrap();
     /// assert_eq!(rx.try_iter().sum::<i32>(), 3);
     /// ```
+    ///
+    /// # Blocks
+    /// As [`try_recv`](Self::try_recv): hardly ever.
     pub fn try_iter(&self) -> TryIter<'_, T> {
         TryIter(self)
     }

@@ -36,7 +36,8 @@
 /// ```
 ///
 /// # Blocks
-/// The goroutine, until an operation is ready; not with `default`. On a plain thread, the thread.
+/// The goroutine, until an operation is ready. With `default`, only after a sender was chosen that uses
+/// [`Select`](crate::chan::Select) and has not said yet what it sends. On a plain thread, the thread.
 #[macro_export]
 macro_rules! select {
     ($($cases:tt)*) => {

@@ -238,7 +238,7 @@ pub(super) fn run(cases: &mut [Case], limit: Limit) -> Option<Chosen> {
     loop {
         let ready = look(cases);
         if ready > 0 {
-            if let Turn::Chosen(chosen) = attempt_one(cases, ready) {
+            if let Turn::Chosen(chosen) = attempt_one(cases, ready, limit) {
                 // SAFETY: the maker's promise. The call is closed.
                 unsafe { (cases[chosen.index].ops.tidy)(cases[chosen.index].chan) };
                 return Some(chosen);
@@ -249,7 +249,7 @@ pub(super) fn run(cases: &mut [Case], limit: Limit) -> Option<Chosen> {
             if !still_not(cases) {
                 continue;
             }
-            call::checkpoint();
+            call::checkpoint_here();
             return None;
         }
         match wait_for_one(cases, limit) {
@@ -288,8 +288,11 @@ fn still_not(cases: &[Case]) -> bool {
 }
 
 /// Attempts one of those that looked ready, by the dice.
-fn attempt_one(cases: &mut [Case], ready: u32) -> Turn {
-    let mut call = Call::enter();
+fn attempt_one(cases: &mut [Case], ready: u32, limit: Limit) -> Turn {
+    let mut call = match limit {
+        Limit::Now => Call::brief(), // not said to block, but for promises
+        Limit::At(_) => Call::enter(),
+    };
     let nth = if ready == 1 { 0 } else { roll(&call, ready) };
     let index = cases
         .iter()

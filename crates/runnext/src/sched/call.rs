@@ -7,13 +7,14 @@
 //! # Protocol
 //! enter:  USER→RT. If that fails the P was taken away: wait for one, with the goroutine wired to this thread.
 //! leave:  store USER, then look whether somebody asked this thread to give way (but in brief calls).
+//! poll:   an attempt that came to nothing, and may be made in a loop, is a checkpoint that keeps its thread ([`checkpoint_here`]).
 //! park:   publish the waiter first, drop all locks, then [`Call::park`]. Returns with the call still open, perhaps on
 //!         another thread.
 //! wake:   [`Call::wake`], after all locks are dropped.
 //!
 //! # Wired parking
-//! A goroutine that is locked to its thread, unwinds (std's panic count is per thread) or has no stack of its own does
-//! not switch: its thread keeps it, gives the P away and sleeps. It is queued like any other when it is woken, and
+//! A goroutine that is locked to its thread, unwinds (std's panic count is per thread), has no stack of its own, or gives way in a
+//! function that is not said to block, does not switch: its thread keeps it, gives the P away and sleeps. It is queued like any other when it is woken, and
 //! whoever dequeues it hands over the P (`worker::dispatch`).
 
 use std::marker::PhantomData;
@@ -245,7 +246,7 @@ impl Drop for Call {
         if let Some(m) = self.m {
             m.leave();
             if m.note.is_left() && !self.brief {
-                give_way(m);
+                give_way(m, Way::Switch);
             }
         }
     }
@@ -495,9 +496,18 @@ fn freeze() -> ! {
     }
 }
 
+/// How a goroutine gives way.
+#[derive(Clone, Copy)]
+enum Way {
+    /// It may go on on another thread.
+    Switch,
+    /// Its thread waits with it, as when it is preempted.
+    Wired,
+}
+
 /// Somebody asked this thread to give way: on the way out of a call, or at a checkpoint.
 #[cold]
-pub(crate) fn give_way(m: &'static M) {
+fn give_way(m: &'static M, way: Way) {
     let Some(asked) = m.note.take() else {
         return;
     };
@@ -511,13 +521,15 @@ pub(crate) fn give_way(m: &'static M) {
         && m.shared().waits_for(m.p())
         && !m.g().is_some_and(|g| m.shared().holds_on(m.p(), g))
     {
-        if let Some(g) = m.g() {
-            if asked.blamed {
-                g.gain_weight();
-            }
-            m.shared().observe.preempted(Why::Asked, asked.at, g);
+        let g = current_g(m);
+        if asked.blamed {
+            g.gain_weight();
         }
-        call.yield_now();
+        m.shared().observe.preempted(Why::Asked, asked.at, g);
+        match way {
+            Way::Switch => call.yield_now(),
+            Way::Wired => yield_wired(m, g),
+        }
     }
     // Not dropped the usual way: a request that came meanwhile waits for the next call, or two busy neighbours would
     // keep each other in this function.
@@ -546,16 +558,25 @@ pub(crate) fn spinning_helps() -> bool {
 #[inline]
 pub(crate) fn checkpoint() {
     if note::any() {
-        checkpoint_slow();
+        checkpoint_slow(Way::Switch);
+    }
+}
+
+/// As [`checkpoint`], in functions that are not said to block: the goroutine stays on its thread. So one that polls makes way at a
+/// place where it holds nothing of the runtime's or the allocator's, and not wherever the signal meets it.
+#[inline]
+pub(crate) fn checkpoint_here() {
+    if note::any() {
+        checkpoint_slow(Way::Wired);
     }
 }
 
 #[cold]
 #[inline(never)]
-fn checkpoint_slow() {
+fn checkpoint_slow(way: Way) {
     if let Some(m) = m::current()
         && m.note.is_left()
     {
-        give_way(m);
+        give_way(m, way);
     }
 }

@@ -201,7 +201,7 @@ impl Shared {
     pub(crate) fn stop(&self) {
         {
             // A goroutine of another runtime may be the one to call: it is not preempted while it holds the lock.
-            let _call = Call::enter();
+            let _call = Call::brief();
             let mut idle = self.idle.lock();
             self.stopped.store(true, SeqCst);
             while let Some(m) = idle.pop_m() {
@@ -228,7 +228,7 @@ impl Shared {
         loop {
             let mut again = false;
             {
-                let _call = Call::enter(); // as in `stop`
+                let _call = Call::brief(); // as in `stop`
                 self.monitor.while_looking(|| {
                     self.threads.for_each(|m| {
                         // In this order: who is seen to have no P has said before whether it sleeps in the handler.

@@ -138,11 +138,34 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for Mutex<T> {
     /// Shows the data if the lock is free; never waits for it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut out = f.debug_struct("Mutex");
-        match self.try_lock() {
-            Some(guard) => out.field("data", &&*guard),
+        match Glance::at(self) {
+            Some(glance) => out.field("data", &glance.data()),
             None => out.field("data", &format_args!("<locked>")),
         };
         out.finish_non_exhaustive()
+    }
+}
+
+/// A lock held while the data is shown. Whoever formats may hold a thread-local (loggers have buffers there), so its end must not
+/// move the goroutine, as that of a guard may.
+struct Glance<'a, T: ?Sized>(&'a Mutex<T>);
+
+impl<'a, T: ?Sized> Glance<'a, T> {
+    /// None if the lock is not free.
+    fn at(mutex: &'a Mutex<T>) -> Option<Glance<'a, T>> {
+        mutex.raw.try_lock().then(|| Glance(mutex))
+    }
+
+    fn data(&self) -> &T {
+        // SAFETY: the lock is held, so nobody else has a reference that writes.
+        unsafe { &*self.0.data.get() }
+    }
+}
+
+impl<T: ?Sized> Drop for Glance<'_, T> {
+    fn drop(&mut self) {
+        // SAFETY: taken in `at`, and this ends here.
+        unsafe { self.0.raw.unlock_here() };
     }
 }
 
@@ -150,6 +173,10 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for Mutex<T> {
 ///
 /// It is `Send` where `&mut T` is: a goroutine may move between threads while it holds it, or give it to another.
 ///
+/// # Blocks
+/// Dropping it may let the one run first that gets the lock: the goroutine may go on on another thread. It does not wait for anything else.
+///
+/// # Example
 /// ```
 /// use runnext::sync::{Mutex, MutexGuard};
 ///

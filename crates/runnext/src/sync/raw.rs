@@ -22,7 +22,8 @@
 //!
 //! # Context
 //! `lock` and `unlock` are never inlined: they read the thread-local (`m::current_g`). The uncontended ones do not enter the
-//! runtime: one CAS, one subtraction. All others open a call.
+//! runtime: one CAS, one subtraction. All others open a call. An unlock may move the goroutine to another thread: one that hands
+//! the lock over makes way. [`RawMutex::unlock_here`] does not.
 
 use std::hint;
 use std::ptr;
@@ -185,7 +186,7 @@ impl RawMutex {
     #[cold]
     #[inline(never)]
     fn unlock_for(&self, owner: *const G) {
-        released_for(&Call::enter(), owner);
+        released_for(&Call::brief(), owner);
         if let Some(left) = self.state.unlock_fast() {
             self.unlock_slow(left);
         }
@@ -221,6 +222,18 @@ impl RawMutex {
         if let Some(left) = self.state.unlock_fast() {
             self.state.unlock_slow(left, |_| self.spot.give(call));
         }
+    }
+
+    /// Releases the lock, and stays: for functions that are not said to block. Whoever it is handed to does not run in the caller's
+    /// place.
+    ///
+    /// # Safety
+    /// As for [`unlock`](Self::unlock).
+    #[cold]
+    pub(super) unsafe fn unlock_here(&self) {
+        // SAFETY: the contract.
+        unsafe { self.unlock_within(&Call::brief()) };
+        settle_own();
     }
 
     /// Callers are never inlined (`m::current_g`).
@@ -287,7 +300,7 @@ pub(super) fn note_released(owner: *const G) {
             settle(g);
         }
         None if owner.is_null() => {}
-        _ => released_for(&Call::enter(), owner),
+        _ => released_for(&Call::brief(), owner),
     }
 }
 

@@ -172,7 +172,7 @@ impl RawRwLock {
             .is_ok();
         if !free {
             // SAFETY: taken above.
-            unsafe { self.writers.unlock() };
+            unsafe { self.writers.unlock_here() };
         }
         free
     }
@@ -411,6 +411,9 @@ impl<T: ?Sized + fmt::Display> fmt::Display for RwLockReadGuard<'_, T> {
 /// append(log.write(), " started");
 /// assert_eq!(*log.read(), "log: started");
 /// ```
+///
+/// # Blocks
+/// Dropping it may let those run first who get the lock: the goroutine may go on on another thread. It does not wait for anything else.
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct RwLockWriteGuard<'a, T: ?Sized> {
     lock: &'a RwLock<T>,
