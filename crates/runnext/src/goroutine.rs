@@ -17,6 +17,7 @@
 mod builder;
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::panic::Location;
@@ -319,7 +320,7 @@ impl Drop for OsThreadGuard {
 ///     let who = job.goroutine().clone();
 ///     assert_eq!(job.join().unwrap(), "done");
 ///     // It has ended, and can still be told from others.
-///     assert_ne!(who.id(), runnext::current().unwrap().id());
+///     assert_ne!(who, runnext::current().unwrap());
 ///     assert!(format!("{who:?}").starts_with("Goroutine { id: "));
 /// }
 /// ```
@@ -406,6 +407,21 @@ impl Goroutine {
     /// ```
     pub fn spawned_at(&self) -> &'static Location<'static> {
         self.g().site()
+    }
+}
+
+/// Equal if they are handles of the same goroutine.
+impl PartialEq for Goroutine {
+    fn eq(&self, other: &Goroutine) -> bool {
+        self.0 == other.0 // both count, so neither header has been used again
+    }
+}
+
+impl Eq for Goroutine {}
+
+impl Hash for Goroutine {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
     }
 }
 

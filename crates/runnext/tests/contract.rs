@@ -11,7 +11,9 @@ use runnext::chan::{self, Receiver, RecvError, Select, SendError, Sender};
 use runnext::context::{Context, ContextError};
 use runnext::net::{TcpListener, TcpStream, UdpSocket, UnixDatagram, UnixListener, UnixStream};
 use runnext::stats::{Histogram, Metric, SchedStats};
-use runnext::sync::{Barrier, Condvar, Mutex, Once, OnceLock, RwLock, Semaphore, WaitGroup};
+use runnext::sync::{
+    Barrier, Condvar, Mutex, MutexGuard, Once, OnceLock, RwLock, Semaphore, WaitGroup,
+};
 use runnext::time::{self, Instant, Ticker, Timer};
 use runnext::{
     CpuLimit, Goroutine, JoinHandle, OsThreadGuard, Priority, Runtime, Scope, ScopedJoinHandle,
@@ -32,6 +34,7 @@ fn unwinding() {
     is_unwind_safe::<(Runtime, Goroutine, JoinHandle<u8>, TaskGroup)>();
     is_unwind_safe::<(Mutex<u8>, RwLock<u8>, Condvar, Barrier, Semaphore)>();
     is_unwind_safe::<(WaitGroup, Once, OnceLock<u8>)>();
+    is_unwind_safe::<MutexGuard<'_, std::cell::Cell<u8>>>();
     is_unwind_safe::<(Sender<u8>, Receiver<u8>, Context, Timer, Ticker)>();
     is_unwind_safe::<(TcpStream, TcpListener, UdpSocket)>();
     is_unwind_safe::<(UnixStream, UnixListener, UnixDatagram, runnext::fs::File)>();
@@ -85,6 +88,9 @@ fn goroutines() {
     let guard: OsThreadGuard = runnext::lock_os_thread();
     drop(guard);
     let me = runnext::current().unwrap();
+    let known = std::collections::HashSet::from([me.clone()]);
+    assert!(known.contains(&runnext::current().unwrap()));
+    assert!(!known.contains(go(|| ()).goroutine()));
     let _: u64 = me.id();
     let _: Option<&str> = me.name();
     let _: Option<TaskGroup> = me.group();
@@ -185,6 +191,8 @@ fn sync() {
     assert_eq!(handle.join().unwrap(), 1);
     Once::new().call_once(|| ());
     assert_eq!(*OnceLock::new().get_or_init(|| 1), 1);
+    assert_eq!(OnceLock::from(1), OnceLock::from(1));
+    assert_ne!(OnceLock::from(1), OnceLock::new());
     let sem = Semaphore::new(1);
     let permit = sem.acquire();
     assert!(sem.try_acquire().is_none());

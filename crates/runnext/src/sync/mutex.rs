@@ -199,6 +199,10 @@ pub struct MutexGuard<'a, T: ?Sized> {
     _data: PhantomData<&'a mut T>,
 }
 
+// As std's.
+impl<T: ?Sized> UnwindSafe for MutexGuard<'_, T> {}
+impl<T: ?Sized> RefUnwindSafe for MutexGuard<'_, T> {}
+
 impl<'a, T: ?Sized> MutexGuard<'a, T> {
     /// The caller has just taken the lock.
     #[inline]

@@ -398,6 +398,15 @@ impl<T> From<T> for OnceLock<T> {
     }
 }
 
+/// Equal if both have no value, or equal ones.
+impl<T: PartialEq> PartialEq for OnceLock<T> {
+    fn eq(&self, other: &OnceLock<T>) -> bool {
+        self.get() == other.get()
+    }
+}
+
+impl<T: Eq> Eq for OnceLock<T> {}
+
 impl<T: Clone> Clone for OnceLock<T> {
     fn clone(&self) -> OnceLock<T> {
         self.get()
