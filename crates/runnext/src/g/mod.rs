@@ -127,6 +127,8 @@ pub(crate) struct Vtable {
     pub(crate) drop_result: unsafe fn(&G),
     /// Gives back its count of its group.
     pub(crate) leave_group: unsafe fn(*const ()),
+    /// It is the runtime's own and others wait for it: if its runtime stops before it starts, it is done by `fail`.
+    pub(crate) errand: bool,
 }
 
 /// The class of stack of goroutines that have none: they are futures.

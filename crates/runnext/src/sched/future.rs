@@ -85,6 +85,7 @@ impl<F: Future> Polled<F> {
         fail: Self::fail,
         drop_result: Self::drop_result,
         leave_group: Record::release,
+        errand: false,
     };
 
     unsafe fn never(g: &G) -> After {
@@ -230,7 +231,7 @@ pub(super) fn drop_local(m: &M) {
     while let Some(g) = queued.pop_front() {
         // SAFETY: taken from a queue, so alive.
         let g = unsafe { g.as_ref() };
-        if is_between_polls(g) {
+        if can_be_dropped(g) {
             m.set_g(g); // so that a drop that blocks finds itself in a goroutine
             drop_polled(m, g);
             m.set_g(ptr::null());
@@ -251,13 +252,14 @@ fn steal_all(from: &RunQueue<G>, all: &mut List<G>) {
     }
 }
 
-/// Of one that was queued: whether it is a future, and not in the middle of a poll.
-fn is_between_polls(g: &G) -> bool {
-    g.is_stackless() && g.wired().is_null()
+/// Of one that was queued: whether it is a future, and not in the middle of a poll; or an errand of the runtime that has not begun.
+fn can_be_dropped(g: &G) -> bool {
+    let errand = g.vtable().errand && !g.has_stack();
+    (g.is_stackless() || errand) && g.wired().is_null()
 }
 
-/// Drops a future that will not be polled again, and tells whoever waits for it. In user context, by the one who took it from its
-/// queue or from its sleep.
+/// Drops a future that will not be polled again, and tells whoever waits for it; or does an errand. In user context, by the one who
+/// took it from its queue or from its sleep.
 fn abandon(g: &G) {
     let why = format!(
         "goroutine {} was dropped: its runtime was shut down before the future was done",
@@ -298,7 +300,7 @@ impl Shared {
         while let Some(g) = queued.pop_front() {
             // SAFETY: taken from a queue, so alive.
             let g = unsafe { g.as_ref() };
-            if is_between_polls(g) {
+            if can_be_dropped(g) {
                 abandon(g);
                 dropped = true;
             }

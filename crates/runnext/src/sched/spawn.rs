@@ -31,6 +31,8 @@ pub(crate) type Outcome<T> = Result<T, Box<dyn Any + Send>>;
 /// What a goroutine runs. Closures are bodies; a scope adds its own end.
 pub(crate) trait Body {
     type Output;
+    /// See [`Vtable::errand`].
+    const ERRAND: bool = false;
     /// Runs it, catching its panic.
     fn run(self) -> (Outcome<Self::Output>, After);
     /// It cannot be started.
@@ -96,6 +98,7 @@ impl<B: Body> Task<B> {
         fail: Self::fail,
         drop_result: Self::drop_result,
         leave_group: Record::release,
+        errand: B::ERRAND,
     };
 
     unsafe fn run(g: &G) -> After {

@@ -229,6 +229,7 @@ struct Messenger(Waker);
 
 impl spawn::Body for Messenger {
     type Output = ();
+    const ERRAND: bool = true; // whom it wakes may be of another runtime
 
     fn run(self) -> (spawn::Outcome<()>, After) {
         use_up(self.0);
@@ -236,7 +237,7 @@ impl spawn::Body for Messenger {
     }
 
     fn fail(self) -> After {
-        // No stack for it: then on the worker's, which is as good for something so short.
+        // No stack for it, or no worker any more: then on the caller's, which is as good for something so short.
         use_up(self.0);
         After::NOTHING
     }

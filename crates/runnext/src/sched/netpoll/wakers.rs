@@ -64,13 +64,17 @@ impl Due {
 
     /// Wakes them all.
     pub(super) fn wake(self) {
+        let (mut last, mut others) = (None, Vec::new());
         let mut at = self.0;
         // SAFETY: slots are never freed, and the chain is ours (I1).
         while let Some(slot) = unsafe { at.as_ref() } {
             at = slot.next_due.get();
             slot.chained.store(false, Release);
-            take_due(slot).into_iter().for_each(Taken::wake);
+            others.extend(last.replace(take_due(slot)));
         }
+        // Only now, for that is code of others: whatever becomes of it, no slot is left in a chain that nobody walks.
+        let taken = others.into_iter().chain(last).flatten();
+        taken.for_each(Taken::wake);
     }
 }
 
@@ -82,6 +86,7 @@ fn take_due(slot: &Slot) -> [Taken; 2] {
 
 impl spawn::Body for Due {
     type Output = ();
+    const ERRAND: bool = true; // the slots outlive the runtime, and so may who waits
 
     fn run(self) -> (spawn::Outcome<()>, After) {
         self.wake();
@@ -89,7 +94,7 @@ impl spawn::Body for Due {
     }
 
     fn fail(self) -> After {
-        // No stack for it: on the worker's, then. Wakers do not block.
+        // No stack for it, or no worker any more: on the caller's, then. Wakers do not block.
         self.wake();
         After::NOTHING
     }
