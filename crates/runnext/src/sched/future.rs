@@ -29,6 +29,10 @@
 //! down, after its workers have gone and before its poller is closed; what is being polled at that moment, or queued on the P of a
 //! busy worker, is dropped by that worker when it comes back, or never if it does not. Who has set `stopped` looks at the signal, who sleeps on
 //! the signal looks at `stopped`, both sequentially consistent: one of them sees the other. Joiners get an error.
+//! Who has rung and not yet queued it escapes both looks: it is in no queue, and does not sleep. So who rings looks at `stopped` after it has queued
+//! it, and if it is set says so in `rung_late` ([`Shared::queued_late`]). Whoever drops futures does not end before it has seen all
+//! of those, and when nobody does the ringer drops them itself. In the queue's lock one of the two comes first: it was queued
+//! before the last look there, or the ringer sees `stopped`.
 //!
 //! # Context
 //! `poll` is in RT, and leaves it for the poll. Tests: `tests/future*.rs`.
@@ -276,9 +280,29 @@ fn abandon(g: &G) {
 }
 
 impl Shared {
-    /// Drops all futures that wait or are queued. In user context, after the runtime has stopped.
+    /// Drops all futures that wait or are queued. In user context, after the runtime has stopped: first by who stops it, then by whoever finds
+    /// `rung_late` at zero.
     pub(crate) fn drop_futures(&self) {
         fence(SeqCst); // `stopped` was set before; pairs with `rest`
+        let mut seen = self.rung_late.load(SeqCst);
+        loop {
+            self.drop_waiting();
+            match self.rung_late.compare_exchange(seen, 0, SeqCst, SeqCst) {
+                Ok(_) => return,
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    /// A future was queued when the runtime had stopped. In user context.
+    #[cold]
+    pub(super) fn queued_late(&self) {
+        if self.rung_late.fetch_add(1, SeqCst) == 0 {
+            self.drop_futures();
+        }
+    }
+
+    fn drop_waiting(&self) {
         loop {
             // Dropping one may ring others.
             let mut dropped = self.drop_queued();

@@ -50,7 +50,7 @@ mod worker;
 
 use std::io;
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -162,6 +162,9 @@ pub(crate) struct Shared {
 
     /// No M dispatches anything any more.
     pub(crate) stopped: AtomicBool,
+    /// Futures rung in a runtime that has stopped, and not looked for since; one more while it has not dropped its futures
+    /// (`future`).
+    rung_late: AtomicU32,
     /// Somebody waits for the goroutines to end: count the ends.
     pub(crate) draining: AtomicBool,
     pub(crate) next_id: AtomicU64,
@@ -202,6 +205,7 @@ impl Shared {
             tied: AtomicUsize::new(0),
             visitors: AtomicUsize::new(0),
             stopped: AtomicBool::new(false),
+            rung_late: AtomicU32::new(1),
             draining: AtomicBool::new(false),
             next_id: AtomicU64::new(1),
             born_outside: AtomicU64::new(0),

@@ -9,7 +9,7 @@
 //! # Wakers of others
 //! Executors inside a future (`FuturesUnordered`, `select`) and other runtimes bring their own wakers. Calling one is running
 //! user code, which RT does not (R1). Where the runtime rings from inside, a [`Slot`], it rings its own wakers directly and leaves
-//! those of others to a goroutine made for it.
+//! those of others to a goroutine made for it; those of other runtimes too, which may have stopped: then ringing one drops it (`future`).
 //!
 //! # Words
 //! The end of a goroutine is told to a `Waiter`, or to a waker in one word:
@@ -26,6 +26,7 @@
 use std::mem::{self, ManuallyDrop};
 use std::panic::{self, AssertUnwindSafe, Location};
 use std::ptr::{self, NonNull};
+use std::sync::atomic::Ordering::*;
 use std::task::{RawWaker, RawWakerVTable, Waker};
 
 use super::call::Call;
@@ -63,7 +64,18 @@ unsafe fn wake_by_ref(data: *const ()) {
     // SAFETY: the contract of the table.
     let g = unsafe { header(data) };
     if g.signal().ring() {
-        Call::brief().ready(g);
+        queue(g);
+    }
+}
+
+/// Wakes one whose signal was rung in its sleep. In user context.
+#[inline]
+fn queue(g: &G) {
+    Call::brief().ready(g);
+    // SAFETY: the caller's waker counts the header, and with it the runtime's memory.
+    let shared = unsafe { super::shared_of(g) };
+    if shared.stopped.load(SeqCst) {
+        shared.queued_late();
     }
 }
 
@@ -85,6 +97,12 @@ pub(crate) fn lent(g: &G) -> ManuallyDrop<Waker> {
 pub(super) fn goroutine_of(waker: &Waker) -> Option<&G> {
     // SAFETY: our table, so the data is a header, counted by the waker.
     ptr::eq(waker.vtable(), &VTABLE).then(|| unsafe { &*waker.data().cast::<G>() })
+}
+
+/// As [`goroutine_of`], if it is of this runtime.
+#[inline]
+pub(super) fn goroutine_in<'a>(waker: &'a Waker, shared: &Shared) -> Option<&'a G> {
+    goroutine_of(waker).filter(|g| ptr::eq(g.owner().cast::<Shared>(), shared))
 }
 
 // ---- a waker in a word ----
@@ -191,22 +209,12 @@ impl Slot {
     }
 
     /// Rings, in RT. A goroutine that is runnable now, to be queued by the caller, in whose runtime it is; one that wakes the
-    /// sleeper, if the waker is not ours. It keeps a waker of ours, which need not be set again.
+    /// sleeper, if the waker is not of this runtime. It keeps a waker of ours, which need not be set again.
     pub(crate) fn ring(&self, shared: &Shared, p: Option<&P>) -> Option<NonNull<G>> {
         let mut held = self.0.lock();
         let waker = held.as_ref()?;
-        if let Some(g) = goroutine_of(waker) {
-            if !g.signal().ring() || !g.wake() {
-                return None;
-            }
-            if ptr::eq(g.owner().cast::<Shared>(), shared) {
-                return Some(g.ptr());
-            }
-            let g = g.ptr();
-            drop(held);
-            // SAFETY: woken just now and in no queue, so it is alive, and the memory of its runtime too.
-            unsafe { super::shared_of(g.as_ref()).put_global(g.as_ref()) };
-            return None;
+        if let Some(g) = goroutine_in(waker, shared) {
+            return (g.signal().ring() && g.wake()).then(|| g.ptr());
         }
         let foreign = held.take()?;
         drop(held);
@@ -240,5 +248,34 @@ impl spawn::Body for Messenger {
         // No stack for it, or no worker any more: then on the caller's, which is as good for something so short.
         use_up(self.0);
         After::NOTHING
+    }
+}
+
+#[cfg(all(test, feature = "async"))]
+mod tests {
+    use std::future;
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::Runtime;
+
+    /// One that was rung, and not yet queued when its runtime dropped its futures, was never dropped: its joiner waited for ever.
+    #[test]
+    fn a_future_rung_while_its_runtime_stops_is_dropped() {
+        // SAFETY: the goroutines below use no thread-local at all.
+        let rt = unsafe { Runtime::builder().procs(1).build() }.expect("a runtime starts");
+        let task = rt.spawn(future::pending::<()>());
+        let goroutine = task.goroutine();
+        let g = goroutine.g();
+        while !g.signal().is_asleep() {
+            thread::yield_now();
+        }
+        assert!(g.signal().ring()); // half of a waker's work; the runtime stops; the other half
+        rt.shutdown(Duration::ZERO);
+        assert!(!task.is_finished());
+        queue(g);
+        assert!(task.is_finished());
+        assert!(task.join().is_err());
     }
 }

@@ -29,7 +29,8 @@ use std::task::Waker;
 use runnext_sys::clock;
 
 use crate::g::G;
-use crate::sched::waker::{goroutine_of, use_up};
+use crate::sched::Shared;
+use crate::sched::waker::{goroutine_in, use_up};
 
 /// How long wakers are kept before those who still wait are asked to say so. A guess.
 const STALE_NS: u64 = 1_000_000_000;
@@ -166,13 +167,14 @@ impl Askers {
     }
 
     /// An event. One of ours that sleeps and is to be woken by the caller; and whether others are, by [`take_due`](Self::take_due).
-    pub(super) fn ring(&mut self) -> (Option<NonNull<G>>, bool) {
+    /// Ours are those of the runtime that rings: another may have stopped, and then waking one is dropping it (`sched::future`).
+    pub(super) fn ring(&mut self, shared: Option<&Shared>) -> (Option<NonNull<G>>, bool) {
         self.more_due = !self.more.is_empty();
         let mut ours = None;
         if let Some(first) = &self.first
             && self.turn != Turn::Rung
         {
-            self.turn = match goroutine_of(first) {
+            self.turn = match shared.and_then(|shared| goroutine_in(first, shared)) {
                 Some(g) => {
                     ours = g.signal().ring().then(|| g.ptr());
                     Turn::Rung

@@ -103,7 +103,7 @@ impl Harvest {
                 (Who::Goroutine(g), None) => self.wake(g, shared),
             }
         }
-        let (ours, others) = waiters.askers.ring();
+        let (ours, others) = waiters.askers.ring(shared);
         if let Some(g) = ours {
             self.wake(g, shared);
         }
