@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use common::{built, until};
 use runnext::Runtime;
-use runnext::net::UnixStream;
+use runnext::net::{Shutdown, UnixDatagram, UnixStream};
 
 /// A waker that counts, and is not the runtime's own.
 #[derive(Default)]
@@ -42,7 +42,10 @@ fn wakers_of_others_are_woken_though_their_runtime_stops() {
     let count = Arc::<Count>::default();
     let rt = cooperative();
     rt.run(|| assert!(count.ask(&here)));
-    let (busy, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (busy, done) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicBool::new(false)),
+    );
     let hog = {
         let (busy, done) = (Arc::clone(&busy), Arc::clone(&done));
         move || {
@@ -64,4 +67,18 @@ fn wakers_of_others_are_woken_though_their_runtime_stops() {
     assert!(count.ask(&here)); // of the reactor, from here on
     there.write_all(b"y").unwrap();
     until(|| count.0.load(SeqCst) == 2);
+}
+
+/// The kernel told of the end before the socket knew of it: who looked in between found neither, and waited for ever.
+#[test]
+fn shutting_a_unix_datagram_socket_down_wakes_who_is_about_to_wait() {
+    let rt = built(Runtime::builder().procs(2));
+    for _ in 0..20_000 {
+        let (here, _there) = UnixDatagram::pair().unwrap();
+        let reader = here.try_clone().unwrap();
+        let waiting = rt.go(move || reader.recv(&mut [0; 16]));
+        until(|| rt.stats().num_netpoll_waiters == 1);
+        here.shutdown(Shutdown::Read).unwrap();
+        assert_eq!(waiting.join().unwrap().unwrap(), 0);
+    }
 }

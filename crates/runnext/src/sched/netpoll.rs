@@ -16,7 +16,7 @@
 //!
 //! # Deadlines
 //! Each wait brings its own, to its P's timers. A descriptor has no timer: who sets a deadline stores it and wakes all who wait in
-//! that direction, and they look again. They read the deadline under the lock that they are woken under, so none is missed. Who
+//! that direction, and they look again. It counts as an event, so who is about to wait does not miss it. Who
 //! pauses between two attempts of a call (`Descriptor::pause`) waits in the same list for the same reason.
 //!
 //! # Protocol
@@ -172,7 +172,7 @@ impl Descriptor {
         }
     }
 
-    /// Makes everybody who waits look again.
+    /// Makes everybody look again who waits, or has found nothing and is about to wait.
     pub(crate) fn rouse_all(&self) {
         self.rouse(Direction::Read);
         self.rouse(Direction::Write);
@@ -182,7 +182,8 @@ impl Descriptor {
         let mut roused = WaitList::<Entry>::new();
         let mut futures = Taken::nobody();
         let call = Call::brief();
-        self.0.with_waiters(direction, |waiters| {
+        // It counts as an event: else who has made its call and is not in the list yet would not notice.
+        self.0.happened(direction, false, |waiters| {
             futures = waiters.askers.take_all();
             while let Some(node) = waiters.queue.pop_front() {
                 // SAFETY: linked until just now, so alive; if its ticket is ours it stays so until we wake it.

@@ -13,7 +13,7 @@
 //! | WAITING | somebody is in the list, or a future has asked                       | under the lock                       |
 //! | DRAINED | the last call got less than it asked for: the next would find nothing| the caller, CAS; an event clears it  |
 //! | ENDING  | end of stream, error or urgent data: getting less proves nothing     | an event sets it, for good           |
-//! | count   | events so far                                                        | an event                             |
+//! | count   | events so far; new deadlines and the like (`rouse`) count as some    | an event                             |
 //!
 //! # Invariants
 //! I1  Who wants to wait read the word before the call that found nothing. It sets WAITING under the lock and waits only if the
@@ -305,7 +305,7 @@ impl Slot {
     }
 
     /// Hands the list to `f`, who empties it, with the lock held.
-    pub(super) fn with_waiters(&self, direction: Direction, f: impl FnOnce(&mut Waiters)) {
+    fn with_waiters(&self, direction: Direction, f: impl FnOnce(&mut Waiters)) {
         let mut lists = self.lists.lock();
         self.side(direction).word.fetch_and(!WAITING, Relaxed);
         f(&mut lists[direction as usize]);
