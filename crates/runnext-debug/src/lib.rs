@@ -30,13 +30,15 @@
 //!
 //! # Who may ask
 //! What is served tells how the program is built and what it does, so [`serve`] takes loopback addresses only; [`Options::allow_remote`]
-//! is for those who know who can reach the port. Only GET (and HEAD) is answered; nothing that is served changes the program, but that a trace costs it
+//! is for those who know who can reach the port. Only GET is answered; nothing that is served changes the program, but that a trace costs it
 //! some time while it is taken.
 //!
 //! # Bounds
 //! At most 32 connections at once; requests of 16 KiB; ten seconds for their headers. When there are more, those that neither wait for an
-//! answer nor take one for a tenth of a second are closed in favour of others, the idlest first; the rest wait. One dump and one
-//! trace at a time: a second is refused with 503. A trace whose client goes ends. An answer is made in memory before it is sent.
+//! answer nor take one for a tenth of a second are closed in favour of others, the idlest first, and so are those that have been taking
+//! one for ten seconds; the rest wait. An answer is made in memory before it is sent, and a client has a minute to take it. One dump and one
+//! trace at a time, until it was taken: a second is refused with 503. A trace has a million events, of all processors together; one
+//! whose client goes ends.
 
 #![forbid(unsafe_code)]
 
@@ -45,6 +47,7 @@ mod json;
 mod metrics;
 mod places;
 mod router;
+mod totals;
 mod vars;
 
 use std::convert::Infallible;
@@ -67,7 +70,8 @@ use hyper::{Method, Request, Response, StatusCode};
 use runnext::context::Context;
 use runnext::hyper::Timer;
 use runnext::net::{TcpListener, TcpStream};
-use runnext::{JoinHandle, block_on, go};
+use runnext::time::Instant;
+use runnext::{JoinHandle, block_on, blocking, go};
 
 use places::{Place, Places, Taken, Wire};
 use router::{Asked, Reply, State};
@@ -152,7 +156,7 @@ impl Options {
             "runnext_debug::serve called outside a runtime, so there is nobody to serve: call it from a goroutine (under \
              #[runnext::main], #[runnext::test] or Runtime::run)"
         );
-        let addrs: Vec<SocketAddr> = addr.to_socket_addrs()?.collect();
+        let addrs: Vec<SocketAddr> = blocking(|| addr.to_socket_addrs())?.collect();
         let refused = addrs.iter().find(|a| !self.remote && !a.ip().is_loopback());
         if let Some(addr) = refused {
             return Err(io::Error::new(
@@ -167,11 +171,12 @@ impl Options {
         let addr = listener.local_addr()?;
         let ends = Arc::new(AtomicBool::new(false));
         let accepting = {
-            let ends = Arc::clone(&ends);
+            let (listener, ends) = (listener.try_clone()?, Arc::clone(&ends));
             go(move || accept(&listener, &ends))
         };
         Ok(Server {
             addr,
+            listener,
             ends,
             accepting,
         })
@@ -231,6 +236,7 @@ pub fn serve(addr: impl ToSocketAddrs) -> io::Result<Server> {
 #[derive(Debug)]
 pub struct Server {
     addr: SocketAddr,
+    listener: TcpListener,
     ends: Arc<AtomicBool>,
     accepting: JoinHandle<()>,
 }
@@ -277,14 +283,14 @@ impl Server {
     /// ```
     pub fn stop(self) {
         self.ends.store(true, SeqCst);
-        // A connection of our own ends the wait for one.
-        let _ = TcpStream::connect_timeout(&self.addr, HEAD_TIME);
+        // Ends the wait for a connection; it does not fail.
+        let _ = self.listener.set_read_deadline(Some(Instant::now()));
         let _ = self.accepting.join();
     }
 }
 
 fn accept(listener: &TcpListener, ends: &AtomicBool) {
-    let state = Arc::new(State::new());
+    let state = Arc::new(State::default());
     let places = Arc::new(Places::new(CONNECTIONS));
     for stream in listener.incoming() {
         if ends.load(SeqCst) {
@@ -327,12 +333,12 @@ async fn answer(
     request: Request<Incoming>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     let _busy = place.busy();
-    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+    if *request.method() != Method::GET {
         let mut response = respond(Reply::refused(
             StatusCode::METHOD_NOT_ALLOWED,
-            "only GET and HEAD are answered here",
+            "only GET is answered here",
         ));
-        let allowed = HeaderValue::from_static("GET, HEAD");
+        let allowed = HeaderValue::from_static("GET");
         response.headers_mut().insert(ALLOW, allowed);
         return Ok(response);
     }

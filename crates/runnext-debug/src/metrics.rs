@@ -1,10 +1,9 @@
 //! `/metrics`: OpenMetrics by prometheus-client.
 //!
 //! Numbers are read when they are asked for, as constants: nothing is registered, and nothing is counted twice. Groups of one name
-//! are one series, their numbers added up; of more than [`GROUPS`] those that used the least CPU time are one together, so that a
-//! program that makes a group for every customer does not drown whoever scrapes it.
+//! are one series, their numbers added up, and there are no more than a thousand (`totals`), so that a program that makes a group
+//! for every customer does not drown whoever scrapes it.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::time::Duration;
 
@@ -14,25 +13,29 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
-use runnext::TaskGroup;
 use runnext::stats::{self, Histogram, SchedStats};
 
-/// Groups with series of their own.
-const GROUPS: usize = 1000;
-/// What the others are called.
-const OTHERS: &str = "(others)";
+use crate::totals::{Sum, Totals};
 
-pub(crate) fn text() -> String {
+pub(crate) fn text(totals: &Totals) -> String {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(Scheduler));
+    let groups = totals.read();
+    registry.register_collector(Box::new(Scheduler { groups }));
     let mut out = String::new();
     // Writing to memory does not fail.
     let _ = text::encode(&mut out, &registry);
     out
 }
 
-#[derive(Debug)]
-struct Scheduler;
+struct Scheduler {
+    groups: Vec<(String, Sum)>,
+}
+
+impl fmt::Debug for Scheduler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scheduler").finish_non_exhaustive()
+    }
+}
 
 type Count = (&'static str, &'static str, fn(&SchedStats) -> u64);
 
@@ -192,7 +195,7 @@ impl Collector for Scheduler {
                 None,
             )?;
         }
-        groups(&mut encoder)
+        groups(&mut encoder, &self.groups)
     }
 }
 
@@ -208,81 +211,27 @@ fn buckets(h: &Histogram) -> Vec<(f64, u64)> {
     buckets
 }
 
-/// What the groups of one name used, and how they fare.
-#[derive(Default)]
-struct Sum {
-    cpu: f64,
-    throttled: f64,
-    throttles: u64,
-    goroutines: i64,
-    runnable: i64,
-    latency: Histogram,
-    run_time: Histogram,
-    preempt_latency: Histogram,
-}
-
-impl Sum {
-    fn add(&mut self, other: &Sum) {
-        self.cpu += other.cpu;
-        self.throttled += other.throttled;
-        self.throttles += other.throttles;
-        self.goroutines += other.goroutines;
-        self.runnable += other.runnable;
-        self.latency.merge(&other.latency);
-        self.run_time.merge(&other.run_time);
-        self.preempt_latency.merge(&other.preempt_latency);
-    }
-}
-
-fn sums() -> Vec<(String, Sum)> {
-    let mut by_name: HashMap<String, Sum> = HashMap::new();
-    for group in TaskGroup::all() {
-        let s = group.stats();
-        by_name
-            .entry(group.name().to_owned())
-            .or_default()
-            .add(&Sum {
-                cpu: s.cpu_time.as_secs_f64(),
-                throttled: s.throttled_time.as_secs_f64(),
-                throttles: s.throttled_count,
-                goroutines: s.goroutines as i64,
-                runnable: s.runnable as i64,
-                latency: s.wake_latency,
-                run_time: s.run_time,
-                preempt_latency: s.preempt_latency,
-            });
-    }
-    let mut all: Vec<_> = by_name.into_iter().collect();
-    all.sort_by(|a, b| b.1.cpu.total_cmp(&a.1.cpu).then_with(|| a.0.cmp(&b.0)));
-    if all.len() > GROUPS {
-        let mut rest = Sum::default();
-        all.drain(GROUPS - 1..).for_each(|(_, sum)| rest.add(&sum));
-        all.push((OTHERS.to_owned(), rest));
-    }
-    all
-}
-
-fn groups(encoder: &mut DescriptorEncoder) -> fmt::Result {
-    let sums = sums();
-    type Seconds = (&'static str, &'static str, fn(&Sum) -> f64);
+fn groups(encoder: &mut DescriptorEncoder, sums: &[(String, Sum)]) -> fmt::Result {
+    type Seconds = (&'static str, &'static str, fn(&Sum) -> Duration);
     const SECONDS: &[Seconds] = &[
         (
             "runnext_group_cpu",
             "CPU time of a group's goroutines",
-            |s| s.cpu,
+            |s| s.used.cpu,
         ),
         (
             "runnext_group_throttled",
             "Time a group was kept from running by its quota",
-            |s| s.throttled,
+            |s| s.used.throttled,
         ),
     ];
     for (name, help, of) in SECONDS {
         let mut family =
             encoder.encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Counter)?;
-        for (group, sum) in &sums {
+        for (group, sum) in sums {
             let labels = [("group", group.as_str())];
-            ConstCounter::new(of(sum)).encode(family.encode_family(&labels)?)?;
+            let seconds = of(sum).as_secs_f64();
+            ConstCounter::new(seconds).encode(family.encode_family(&labels)?)?;
         }
     }
     let mut family = encoder.encode_descriptor(
@@ -291,24 +240,24 @@ fn groups(encoder: &mut DescriptorEncoder) -> fmt::Result {
         None,
         MetricType::Counter,
     )?;
-    for (group, sum) in &sums {
-        ConstCounter::new(sum.throttles)
+    for (group, sum) in sums {
+        ConstCounter::new(sum.used.throttles)
             .encode(family.encode_family(&[("group", group.as_str())])?)?;
     }
     type Number = (&'static str, &'static str, fn(&Sum) -> i64);
     const NUMBERS: &[Number] = &[
         ("runnext_group_goroutines", "Goroutines of a group", |s| {
-            s.goroutines
+            s.now.goroutines
         }),
         (
             "runnext_group_runnable",
             "Goroutines of a group that wait for a processor",
-            |s| s.runnable,
+            |s| s.now.runnable,
         ),
     ];
     for (name, help, of) in NUMBERS {
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-        for (group, sum) in &sums {
+        for (group, sum) in sums {
             ConstGauge::new(of(sum)).encode(family.encode_family(&[("group", group.as_str())])?)?;
         }
     }
@@ -317,23 +266,23 @@ fn groups(encoder: &mut DescriptorEncoder) -> fmt::Result {
         (
             "runnext_group_wake_latency",
             "How long a group's goroutines waited for a processor",
-            |s| &s.latency,
+            |s| &s.now.latency,
         ),
         (
             "runnext_group_run_time",
             "How long a group's goroutines ran before they gave their processor up, sampled",
-            |s| &s.run_time,
+            |s| &s.now.run_time,
         ),
         (
             "runnext_group_preempt_latency",
             "How long a group's goroutines took to give way when asked to",
-            |s| &s.preempt_latency,
+            |s| &s.now.preempt_latency,
         ),
     ];
     for (name, help, of) in DURATIONS {
         let mut family =
             encoder.encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Gauge)?;
-        for (group, sum) in &sums {
+        for (group, sum) in sums {
             for (label, q) in [("0.5", 0.5), ("0.99", 0.99)] {
                 let value = of(sum).quantile(q).as_secs_f64();
                 let labels = [("group", group.as_str()), ("quantile", label)];

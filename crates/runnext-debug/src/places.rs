@@ -1,8 +1,10 @@
 //! Places for connections: so many at once, and who has to give one up when all are taken.
 //!
 //! A connection is *busy* while its request is being answered, and *idle* otherwise: its client has yet to send a whole head, or to take
-//! what it was sent. Bytes that a client takes begin its idle time anew; those it sends do not, or one byte now and then would
-//! keep a place for ever.
+//! what it was sent. Bytes that a client takes begin its idle time anew, for [`TAKING`]; those it sends do not. Else one byte now and
+//! then would keep a place for ever.
+//!
+//! An answer that was not taken within [`SENDING`] is not sent on, whether others wait or not: it is in memory until then.
 //!
 //! While all places are taken and somebody waits for one, whoever has been idle for longest is closed once that is [`PATIENCE`]. So
 //! silent clients cost the others a moment, however many they are, and nobody is closed before it had time to ask. Busy ones
@@ -12,16 +14,22 @@ use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hyper::rt::{Read, ReadBufCursor, Write};
 use runnext::chan::{Receiver, Sender, bounded};
+use runnext::future::{Sleep, sleep_until};
 use runnext::hyper::Io;
 use runnext::net::TcpStream;
 use runnext::sync::Mutex;
+use runnext::time::Instant;
 
 /// How long a connection may be idle while others wait for its place.
 const PATIENCE: Duration = Duration::from_millis(100);
+/// How long a client that takes an answer is not idle.
+const TAKING: Duration = Duration::from_secs(10);
+/// How long it may take.
+const SENDING: Duration = Duration::from_secs(60);
 
 /// All places.
 pub(crate) struct Places {
@@ -53,7 +61,7 @@ impl Places {
             }
             wait = self.close_the_idlest();
         }
-        let place = Arc::new(Place::new());
+        let place = Arc::new(Place::new(TAKING, SENDING));
         self.taken.lock().push(Arc::clone(&place));
         Some(Taken {
             places: Arc::clone(self),
@@ -96,11 +104,17 @@ impl Drop for Taken {
 }
 
 /// What is known of the connection at a place.
-pub(crate) struct Place(Mutex<Stage>);
+pub(crate) struct Place {
+    stage: Mutex<Stage>,
+    taking: Duration,
+    sending: Duration,
+}
 
 struct Stage {
     /// None while it is busy.
     idle_since: Option<Instant>,
+    /// When the last answer was made. None while it is busy, and before the first.
+    answered: Option<Instant>,
     /// Somebody else needs the place.
     closed: bool,
     /// Of the goroutine that serves it.
@@ -108,21 +122,40 @@ struct Stage {
 }
 
 impl Place {
-    fn new() -> Place {
-        Place(Mutex::new(Stage {
+    fn new(taking: Duration, sending: Duration) -> Place {
+        let stage = Stage {
             idle_since: Some(Instant::now()),
+            answered: None,
             closed: false,
             waker: None,
-        }))
+        };
+        Place {
+            stage: Mutex::new(stage),
+            taking,
+            sending,
+        }
     }
 
     fn idle_since(&self) -> Option<Instant> {
-        let stage = self.0.lock();
+        let stage = self.stage.lock();
         stage.idle_since.filter(|_| !stage.closed)
     }
 
+    /// The client has taken something.
+    fn note_taken(&self) {
+        let mut stage = self.stage.lock();
+        if stage.answered.is_some_and(|at| at.elapsed() < self.taking) {
+            stage.idle_since = Some(Instant::now());
+        }
+    }
+
+    /// When the client must have taken its answer.
+    fn taken_by(&self) -> Option<Instant> {
+        self.stage.lock().answered.map(|at| at + self.sending)
+    }
+
     fn close(&self) {
-        let mut stage = self.0.lock();
+        let mut stage = self.stage.lock();
         // It may have become busy meanwhile.
         stage.closed = stage.idle_since.is_some();
         let waker = stage.waker.take().filter(|_| stage.closed);
@@ -134,7 +167,7 @@ impl Place {
 
     /// Ready when the connection is to be closed.
     pub(crate) fn poll_closed(&self, cx: &mut Context<'_>) -> Poll<()> {
-        let mut stage = self.0.lock();
+        let mut stage = self.stage.lock();
         if stage.closed {
             return Poll::Ready(());
         }
@@ -144,7 +177,8 @@ impl Place {
 
     /// Busy until what this gives is dropped.
     pub(crate) fn busy(self: &Arc<Self>) -> Busy {
-        self.0.lock().idle_since = None;
+        let mut stage = self.stage.lock();
+        (stage.idle_since, stage.answered) = (None, None);
         Busy(Arc::clone(self))
     }
 }
@@ -154,28 +188,53 @@ pub(crate) struct Busy(Arc<Place>);
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        self.0.0.lock().idle_since = Some(Instant::now());
+        let mut stage = self.0.stage.lock();
+        let now = Some(Instant::now());
+        (stage.idle_since, stage.answered) = (now, now);
     }
 }
 
-/// A socket that tells its place when the client takes something.
+/// A socket that tells its place when the client takes something, and fails when it has not taken its answer in time.
 pub(crate) struct Wire {
     io: Io<TcpStream>,
     place: Arc<Place>,
+    /// Rings when that is.
+    alarm: Option<Sleep>,
 }
 
 impl Wire {
     pub(crate) fn new(stream: TcpStream, place: Arc<Place>) -> Wire {
         let io = Io::new(stream);
-        Wire { io, place }
+        let alarm = None;
+        Wire { io, place, alarm }
     }
 
-    fn noted(&self, sent: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        if matches!(sent, Poll::Ready(Ok(_))) {
-            let mut stage = self.place.0.lock();
-            stage.idle_since = stage.idle_since.map(|_| Instant::now());
+    fn noted(
+        &mut self,
+        cx: &mut Context<'_>,
+        sent: Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        match sent {
+            Poll::Ready(Ok(_)) => self.place.note_taken(),
+            Poll::Ready(Err(_)) => {}
+            Poll::Pending if self.poll_late(cx).is_ready() => {
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
+            Poll::Pending => {}
         }
         sent
+    }
+
+    /// Ready when the client has had its time.
+    fn poll_late(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(by) = self.place.taken_by() else {
+            return Poll::Pending;
+        };
+        let alarm = self.alarm.get_or_insert_with(|| sleep_until(by));
+        if alarm.deadline() != by {
+            alarm.reset(by); // another answer
+        }
+        Pin::new(alarm).poll(cx)
     }
 }
 
@@ -196,7 +255,7 @@ impl Write for Wire {
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
         let sent = Pin::new(&mut self.io).poll_write(cx, buf);
-        self.noted(sent)
+        self.noted(cx, sent)
     }
 
     fn poll_write_vectored(
@@ -205,7 +264,7 @@ impl Write for Wire {
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let sent = Pin::new(&mut self.io).poll_write_vectored(cx, bufs);
-        self.noted(sent)
+        self.noted(cx, sent)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -218,5 +277,59 @@ impl Write for Wire {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::io::Read as _;
+
+    use runnext::net::TcpListener;
+    use runnext::{block_on, go};
+
+    use super::*;
+
+    fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (client, listener.accept().unwrap().0)
+    }
+
+    /// Sends until it fails.
+    fn send_on(wire: &mut Wire) -> io::Error {
+        block_on(poll_fn(|cx| {
+            loop {
+                match Pin::new(&mut *wire).poll_write(cx, &[0; 1 << 16]) {
+                    Poll::Ready(Ok(_)) => {}
+                    Poll::Ready(Err(e)) => return Poll::Ready(e),
+                    Poll::Pending => return Poll::Pending,
+                }
+            }
+        }))
+    }
+
+    #[runnext::test(procs = 1)]
+    fn who_does_not_take_an_answer_is_given_up() {
+        let (_client, server) = pair();
+        let place = Arc::new(Place::new(TAKING, Duration::from_millis(20)));
+        let mut wire = Wire::new(server, Arc::clone(&place));
+        for _ in 0..2 {
+            drop(place.busy());
+            assert_eq!(send_on(&mut wire).kind(), io::ErrorKind::TimedOut);
+        }
+    }
+
+    /// A little now and then used to be enough, for the place and for the answer.
+    #[runnext::test(procs = 2)]
+    fn who_takes_little_is_given_up_too() {
+        let (mut client, server) = pair();
+        go(move || while client.read(&mut [0; 1 << 12]).is_ok_and(|n| n > 0) {});
+        let place = Arc::new(Place::new(Duration::ZERO, Duration::from_millis(20)));
+        drop(place.busy());
+        let since = place.idle_since();
+        let mut wire = Wire::new(server, Arc::clone(&place));
+        assert_eq!(send_on(&mut wire).kind(), io::ErrorKind::TimedOut);
+        assert_eq!(place.idle_since(), since);
     }
 }

@@ -1,13 +1,15 @@
 //! From a path to an answer. Knows nothing of sockets.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::StatusCode;
 use runnext::context::Context;
-use runnext::sync::Semaphore;
-use runnext::trace;
+use runnext::trace::{self, Trace};
 
+use crate::totals::Totals;
 use crate::{goroutines, metrics, vars};
 
 const TEXT: &str = "text/plain; charset=utf-8";
@@ -17,7 +19,7 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 
 /// The longest trace.
 const TRACE_SECONDS: f64 = 60.0;
-/// Events of a trace, of each processor: 16 MiB.
+/// Events of a trace, of all processors: 16 MiB. As text they are ten times that.
 const TRACE_EVENTS: usize = 1 << 20;
 /// Goroutines in a dump unless somebody says otherwise, and at most.
 const DUMPED: usize = 100_000;
@@ -47,6 +49,11 @@ impl Reply {
         }
     }
 
+    /// Something large, of which there is one at a time: until it was sent, or its client has gone.
+    fn large(kind: &'static str, text: String, turn: Turn) -> Reply {
+        Reply::ok(kind, Bytes::from_owner(Large { text, _turn: turn }))
+    }
+
     /// No, and why.
     pub(crate) fn refused(status: StatusCode, why: &str) -> Reply {
         Reply {
@@ -57,27 +64,51 @@ impl Reply {
     }
 }
 
+/// A body that keeps others of its kind from being made.
+struct Large {
+    text: String,
+    _turn: Turn,
+}
+
+impl AsRef<[u8]> for Large {
+    fn as_ref(&self) -> &[u8] {
+        self.text.as_bytes()
+    }
+}
+
+/// Whose turn it is; nobody's when this is dropped.
+struct Turn(Arc<AtomicBool>);
+
+impl Turn {
+    fn take(of: &Arc<AtomicBool>) -> Option<Turn> {
+        (!of.swap(true, Acquire)).then(|| Turn(Arc::clone(of)))
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.0.store(false, Release);
+    }
+}
+
 /// What requests share.
+#[derive(Default)]
 pub(crate) struct State {
-    /// One dump at a time.
-    dumps: Semaphore,
-    /// One trace at a time.
-    traces: Semaphore,
+    /// There is a dump.
+    dump: Arc<AtomicBool>,
+    /// There is a trace.
+    trace: Arc<AtomicBool>,
+    totals: Totals,
 }
 
 impl State {
-    pub(crate) fn new() -> State {
-        State {
-            dumps: Semaphore::new(1),
-            traces: Semaphore::new(1),
-        }
-    }
-
     /// The answer; `client` ends when nobody waits for it any more.
     pub(crate) fn answer(&self, asked: &Asked, client: &Context) -> Reply {
         let answer = match asked.path.as_str() {
             "/" => index(asked),
-            "/metrics" => none_but(asked, &[]).map(|()| Reply::ok(OPEN_METRICS, metrics::text())),
+            "/metrics" => {
+                none_but(asked, &[]).map(|()| Reply::ok(OPEN_METRICS, metrics::text(&self.totals)))
+            }
             "/debug/vars" => none_but(asked, &[]).map(|()| Reply::ok(JSON, vars::json())),
             "/debug/goroutines" => self.goroutines(asked),
             "/debug/trace" => self.trace(asked, client),
@@ -104,14 +135,12 @@ impl State {
             "json" => true,
             _ => return Err(bad("format is text or json")),
         };
-        let _one = self
-            .dumps
-            .try_acquire()
-            .ok_or_else(|| busy("another dump is being made"))?;
+        let turn = Turn::take(&self.dump)
+            .ok_or_else(|| busy("another dump is being made, or sent to its client"))?;
         Ok(if json {
-            Reply::ok(JSON, goroutines::json(limit))
+            Reply::large(JSON, goroutines::json(limit), turn)
         } else {
-            Reply::ok(TEXT, goroutines::text(limit))
+            Reply::large(TEXT, goroutines::text(limit), turn)
         })
     }
 
@@ -126,23 +155,25 @@ impl State {
                 .filter(|s| (0.0..=TRACE_SECONDS).contains(s))
                 .ok_or_else(|| bad(&format!("seconds is a number from 0 to {TRACE_SECONDS}")))?,
         };
-        let another = || busy("another trace is being written");
-        let _one = self.traces.try_acquire().ok_or_else(another)?;
-        let options = trace::Options::default().events_per_proc(TRACE_EVENTS);
-        let started = trace::start(options).is_ok();
+        let another = || busy("another trace is being written, or sent to its client");
+        let turn = Turn::take(&self.trace).ok_or_else(another)?;
+        // Their number is rounded up to a power of two.
+        let each = TRACE_EVENTS / runnext::procs().next_power_of_two();
+        let started = trace::start(trace::Options::default().events_per_proc(each)).is_ok();
+        let recorded = || trace::snapshot().filter(Trace::is_coarse);
+        if !started && recorded().is_none() {
+            return Err(another()); // the program's own
+        }
         // A client that goes ends the wait: the next one need not wait for it.
         let _ = client.done().recv_timeout(Duration::from_secs_f64(seconds));
-        let trace = if started {
-            trace::stop()
-        } else {
-            trace::snapshot()
-        };
+        let trace = if started { trace::stop() } else { recorded() };
         match trace {
             _ if client.err().is_some() => Err(busy("the client has gone")),
-            Some(trace) if started || trace.is_coarse() => {
-                Ok(Reply::ok(JSON, runnext::blocking(|| trace.to_chrome())))
+            Some(trace) => {
+                let text = runnext::blocking(|| trace.to_chrome());
+                Ok(Reply::large(JSON, text, turn))
             }
-            _ => Err(another()),
+            None => Err(another()),
         }
     }
 }

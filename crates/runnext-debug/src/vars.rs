@@ -1,5 +1,6 @@
 //! `/debug/vars`: every metric by its name, in the manner of Go's expvar.
 
+use std::ffi::OsString;
 use std::fmt::Write;
 
 use runnext::stats::{self, Histogram, Metric};
@@ -8,12 +9,9 @@ use runnext::{TaskGroup, num_goroutines};
 use crate::json::Quoted;
 
 pub(crate) fn json() -> String {
-    let mut text = String::from("{\n\"cmdline\": [");
-    for (i, argument) in std::env::args().enumerate() {
-        let comma = if i == 0 { "" } else { "," };
-        let _ = write!(text, "{comma}{}", Quoted(&argument));
-    }
-    let _ = write!(text, "],\n\"goroutines\": {}", num_goroutines());
+    let mut text = String::from("{\n\"cmdline\": ");
+    cmdline(&mut text, std::env::args_os());
+    let _ = write!(text, ",\n\"goroutines\": {}", num_goroutines());
     let stats = stats::read();
     text.push_str(",\n\"sched\": {");
     for (i, (name, metric)) in stats.metrics().enumerate() {
@@ -51,6 +49,16 @@ pub(crate) fn json() -> String {
     text
 }
 
+/// Not all arguments are text.
+fn cmdline(text: &mut String, arguments: impl Iterator<Item = OsString>) {
+    text.push('[');
+    for (i, argument) in arguments.enumerate() {
+        let comma = if i == 0 { "" } else { "," };
+        let _ = write!(text, "{comma}{}", Quoted(&argument.to_string_lossy()));
+    }
+    text.push(']');
+}
+
 fn histogram(text: &mut String, h: &Histogram) {
     let at = |q: f64| h.quantile(q).as_secs_f64();
     let _ = write!(
@@ -64,4 +72,19 @@ fn histogram(text: &mut String, h: &Histogram) {
         at(0.999),
         at(1.0),
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::ffi::OsStringExt;
+
+    use super::*;
+
+    #[test]
+    fn arguments_that_are_no_text_are_shown_as_far_as_they_go() {
+        let arguments = [b"a\"b".to_vec(), b"c\xff".to_vec()].map(OsString::from_vec);
+        let mut text = String::new();
+        cmdline(&mut text, arguments.into_iter());
+        assert_eq!(text, "[\"a\\\"b\",\"c\u{fffd}\"]");
+    }
 }

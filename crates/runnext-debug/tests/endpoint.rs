@@ -226,12 +226,7 @@ fn what_is_wrong_is_said() {
         "POST /metrics HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\nconnection: close\r\n\r\n",
     );
     assert_eq!(posted.status, 405);
-    assert!(posted.head.contains("allow: get, head"));
-    let head = send(
-        addr,
-        "HEAD /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n",
-    );
-    assert_eq!((head.status, head.body.as_str()), (200, ""));
+    assert!(posted.head.contains("allow: get\r\n"));
     assert_eq!(send(addr, "no http at all\r\n\r\n").status, 400);
     let long = format!("GET /{} HTTP/1.1\r\nhost: x\r\n\r\n", "x".repeat(40_000));
     assert!((400..500).contains(&send_lenient(addr, &long)));
@@ -350,5 +345,85 @@ fn a_thousand_groups_and_more_are_bounded() {
         .count();
     assert_eq!(shown, 1000);
     assert!(all.contains_key("runnext_group_cpu_seconds_total{group=\"(others)\"}"));
+    server.stop();
+}
+
+/// A HEAD used to make the answer too: a trace of a minute, for one.
+#[runnext::test(procs = 2)]
+fn nothing_but_get_is_answered() {
+    let server = runnext_debug::serve("127.0.0.1:0").unwrap();
+    for method in ["HEAD", "OPTIONS", "PUT"] {
+        let request = format!(
+            "{method} /debug/trace?seconds=0 HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+        );
+        let answer = send(server.local_addr(), &request);
+        assert_eq!(answer.status, 405, "{method}");
+        assert!(answer.head.contains("allow: get\r\n"), "{}", answer.head);
+    }
+    server.stop();
+}
+
+/// Each of them used to be kept in memory until its client had read it, and another made for the next.
+#[runnext::test(procs = 2)]
+fn a_dump_that_is_not_read_is_the_only_one() {
+    let server = runnext_debug::serve("127.0.0.1:0").unwrap();
+    let addr = server.local_addr();
+    let (tx, rx) = chan::bounded::<()>(0);
+    let many: Vec<_> = (0..50_000)
+        .map(|_| {
+            let rx = rx.clone();
+            go(move || rx.recv())
+        })
+        .collect();
+    // More than the kernel holds for a client that does not read.
+    let mut idle = TcpStream::connect(addr).unwrap();
+    let request = b"GET /debug/goroutines HTTP/1.1\r\nhost: x\r\n\r\n";
+    idle.write_all(request).unwrap();
+    idle.read_exact(&mut [0; 12]).unwrap(); // it is made
+    let another = || get(addr, "/debug/goroutines?limit=1").status;
+    assert_eq!(another(), 503);
+    drop(idle);
+    while another() != 200 {
+        yield_now();
+    }
+    drop(tx);
+    for one in many {
+        one.join().unwrap().unwrap_err();
+    }
+    server.stop();
+}
+
+/// It used to wait first, and then to say that it could not have been.
+#[runnext::test(procs = 2)]
+fn a_trace_beside_the_programs_own_is_refused_at_once() {
+    let server = runnext_debug::serve("127.0.0.1:0").unwrap();
+    runnext::trace::start(runnext::trace::Options::default()).unwrap();
+    let asked = time::Instant::now();
+    assert_eq!(
+        get(server.local_addr(), "/debug/trace?seconds=20").status,
+        503
+    );
+    assert!(asked.elapsed() < Duration::from_secs(20)); // as long as a trace would have taken
+    assert!(runnext::trace::stop().is_some());
+    server.stop();
+}
+
+/// The numbers of a group used to go with it.
+#[runnext::test(procs = 2)]
+fn what_a_group_used_is_counted_after_its_end() {
+    let server = runnext_debug::serve("127.0.0.1:0").unwrap();
+    let used = || {
+        let all = series(&get(server.local_addr(), "/metrics").body);
+        all["runnext_group_cpu_seconds_total{group=\"short\"}"]
+    };
+    let group = TaskGroup::new("short");
+    group
+        .go(|| std::hint::black_box((0..1_000_000u64).sum::<u64>()))
+        .join()
+        .unwrap();
+    let before = used();
+    assert!(before > 0.0);
+    drop(group);
+    assert!(used() >= before);
     server.stop();
 }
