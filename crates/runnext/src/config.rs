@@ -39,6 +39,9 @@ pub(crate) struct Debug {
     pub(crate) sigquit: bool,
 }
 
+/// The longest time between two reports.
+const DAY_MS: u64 = 24 * 60 * 60 * 1000;
+
 impl Debug {
     pub(crate) fn from_env() -> Debug {
         let text = variable("RUNNEXT_DEBUG", |text| Ok(text.to_owned())).unwrap_or_default();
@@ -92,6 +95,9 @@ impl Debug {
                 "hazards" => debug.hazards = number != 0,
                 "lend" => debug.lend = number != 0,
                 "seed" => debug.seed = number,
+                "schedtrace" | "stalls" if number > DAY_MS => complaints.push(format!(
+                    "ignored '{item}': it is in milliseconds, and {DAY_MS}, a day, is the most"
+                )),
                 "schedtrace" => debug.schedtrace = number,
                 "scheddetail" => debug.scheddetail = number != 0,
                 "stalls" => debug.stalls = number,
@@ -207,6 +213,16 @@ mod tests {
         assert!(debug.chaos && !debug.async_preempt_off && debug.seed == 7);
         assert_eq!(complaints.len(), 2, "{complaints:?}");
         assert!(complaints[0].contains("bogus") && complaints[1].contains("chaos=x"));
+    }
+
+    /// Where it is added to the time it is, it would wrap.
+    #[test]
+    fn times_beyond_a_day_are_refused() {
+        let (debug, complaints) =
+            Debug::parse("schedtrace=86400000,stalls=18446744073709551615", 3);
+        assert_eq!((debug.schedtrace, debug.stalls), (DAY_MS, 0));
+        assert_eq!(complaints.len(), 1, "{complaints:?}");
+        assert!(complaints[0].contains("a day"), "{complaints:?}");
     }
 
     #[test]
