@@ -2,11 +2,13 @@
 //!
 //! Each case runs in a process of its own: this binary again, with the case's name in the environment.
 
+use std::future::poll_fn;
+use std::io::Write;
 use std::process::{Command, Output};
 use std::time::Duration;
 
 use runnext::chan::bounded;
-use runnext::net::TcpListener;
+use runnext::net::{TcpListener, UnixStream};
 use runnext::sync::{Condvar, Mutex};
 
 const CASE: &str = "RUNNEXT_TEST_DEADLOCK";
@@ -118,6 +120,19 @@ fn run(case: &str) {
             let (_tx, rx) = bounded::<()>(0);
             let _ = rx.recv();
         }
+        "awaited socket" => {
+            let (here, mut there) = UnixStream::pair().unwrap();
+            let writer = runnext::go(move || {
+                runnext::time::sleep(Duration::from_millis(10));
+                there.write_all(b"x").unwrap();
+                there
+            });
+            let read = poll_fn(|cx| here.poll_read(cx, &mut [0]));
+            assert_eq!(runnext::block_on(read).unwrap(), 1);
+            let _open = (&here, writer.join().unwrap());
+            let (_tx, rx) = bounded::<()>(0);
+            let _ = rx.recv();
+        }
         "socket" => {
             // Another process connects, which this one cannot know.
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -205,6 +220,12 @@ fn threads_that_have_ended_hide_nobody() {
 #[test]
 fn beside_threads_that_wait_without_a_deadline() {
     assert_deadlock("threads", "goroutine 1 [chan receive]:");
+}
+
+/// Its future has what it waited for; it used to count as waiting until the socket was closed.
+#[test]
+fn beside_a_socket_that_was_awaited() {
+    assert_deadlock("awaited socket", "goroutine 1 [chan receive]:");
 }
 
 #[test]

@@ -166,6 +166,11 @@ impl Askers {
         Ok(())
     }
 
+    /// Whether somebody waits for an event. Who is due does not.
+    pub(super) fn wait(&self) -> bool {
+        self.turn == Turn::Asked || !self.more.is_empty() && !self.more_due
+    }
+
     /// An event. One of ours that sleeps and is to be woken by the caller; and whether others are, by [`take_due`](Self::take_due).
     /// Ours are those of the runtime that rings: another may have stopped, and then waking one is dropping it (`sched::future`).
     pub(super) fn ring(&mut self, shared: Option<&Shared>) -> (Option<NonNull<G>>, bool) {

@@ -30,7 +30,7 @@ pub(crate) struct Hub {
     looks: AtomicU32,
     /// The monitor wants a look of whoever dispatches next.
     wanted: AtomicBool,
-    /// Who would be woken by a descriptor: parked goroutines, and sockets that futures use.
+    /// Who would be woken by a descriptor: parked goroutines, and sockets that futures wait for.
     waiting: AtomicUsize,
 }
 

@@ -149,7 +149,7 @@ pub(super) struct Slot {
     pub(super) nonblocking: AtomicBool,
     /// Its reading end was shut down.
     pub(super) shut: AtomicBool,
-    /// Futures use it; written under the lock.
+    /// Futures wait for it, and its hub counts that; written under the lock.
     pub(super) has_futures: AtomicBool,
     /// It is in a chain of slots whose wakers are due.
     pub(super) chained: AtomicBool,
@@ -309,6 +309,23 @@ impl Slot {
         let mut lists = self.lists.lock();
         self.side(direction).word.fetch_and(!WAITING, Relaxed);
         f(&mut lists[direction as usize]);
+        self.count_futures(&lists);
+    }
+
+    /// Tells the hub if futures wait that did not, or the other way round. With the lock held, after one has asked or all were woken.
+    pub(super) fn count_futures(&self, lists: &[Waiters; 2]) {
+        let wait = lists.iter().any(|side| side.askers.wait());
+        if wait == self.has_futures.load(Relaxed) {
+            return;
+        }
+        self.has_futures.store(wait, Relaxed);
+        // SAFETY: who asks has registered it, and that changes under the lock; the slot keeps a count on it.
+        let home = unsafe { &*self.home.load(Relaxed) };
+        if wait {
+            home.begin_wait();
+        } else {
+            home.end_wait();
+        }
     }
 
     /// The last handle is gone: forgets everything, and takes the slot back. Returns what is to be dropped in user context.
@@ -317,20 +334,18 @@ impl Slot {
         // Events from here on are of another time.
         let next = (self.generation.load(Relaxed) + 1) % GENERATIONS;
         self.generation.store(next, Relaxed);
-        let home = self.home.swap(ptr::null_mut(), AcqRel);
+        let (home, wakers) = {
+            let mut lists = self.lists.lock();
+            debug_assert!(lists.iter().all(|side| side.queue.is_empty())); // I3
+            let wakers = lists.each_mut().map(|side| side.askers.take_all());
+            self.count_futures(&lists);
+            (self.home.swap(ptr::null_mut(), AcqRel), wakers)
+        };
         // SAFETY: the count that the slot owned.
         let home = (!home.is_null()).then(|| unsafe { Arc::from_raw(home) });
         if let Some(home) = &home {
             home.forget(self.fd());
-            if self.has_futures.load(Relaxed) {
-                home.end_wait();
-            }
         }
-        let wakers = {
-            let mut lists = self.lists.lock();
-            debug_assert!(lists.iter().all(|side| side.queue.is_empty())); // I3
-            lists.each_mut().map(|side| side.askers.take_all())
-        };
         for side in &self.sides {
             side.word.store(0, Relaxed);
             side.deadline.store(NEVER, Relaxed);
@@ -338,7 +353,6 @@ impl Slot {
         }
         self.nonblocking.store(false, Relaxed);
         self.shut.store(false, Relaxed);
-        self.has_futures.store(false, Relaxed);
         drop(call);
         (home, wakers)
     }

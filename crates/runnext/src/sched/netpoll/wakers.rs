@@ -192,16 +192,13 @@ impl Descriptor {
         fixed: u64,
     ) -> Result<bool, Need> {
         let mut lists = self.0.lists.lock();
-        if !self.0.has_futures.swap(true, Relaxed) {
-            // SAFETY: registered, and only the last handle, which is not ours to drop here, forgets that.
-            unsafe { (*self.0.home.load(Relaxed)).begin_wait() };
-        }
         let side = self.0.side(direction);
         let old = side.word.fetch_or(WAITING, AcqRel);
         if Side::differs(seen, old) || side.deadline.load(Relaxed) != fixed {
             return Ok(true); // WAITING may stay set for nobody, until the next event
         }
-        let askers = &mut lists[direction as usize].askers;
-        askers.ask(waker, spare).map(|()| false)
+        lists[direction as usize].askers.ask(waker, spare)?;
+        self.0.count_futures(&lists);
+        Ok(false)
     }
 }
