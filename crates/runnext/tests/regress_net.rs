@@ -1,16 +1,17 @@
-//! Bugs of sockets and of what waits for them, each with the least that showed it.
+//! Bugs of sockets, of what waits for them, and of the figures, each with the least that showed it.
 
 mod common;
 
+use std::future::poll_fn;
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
-use common::{built, until};
-use runnext::Runtime;
+use common::{built, runtime, until, until_waits};
 use runnext::net::{Shutdown, UnixDatagram, UnixStream};
+use runnext::{Runtime, TaskGroup, go, spawn};
 
 /// A waker that counts, and is not the runtime's own.
 #[derive(Default)]
@@ -81,4 +82,118 @@ fn shutting_a_unix_datagram_socket_down_wakes_who_is_about_to_wait() {
         here.shutdown(Shutdown::Read).unwrap();
         assert_eq!(waiting.join().unwrap().unwrap(), 0);
     }
+}
+
+/// A socket that a future had once waited for counted as waited for until it was closed, and the runtime never found itself in a deadlock.
+#[test]
+fn a_socket_is_waited_for_only_while_somebody_waits() {
+    cooperative().run(|| {
+        let (here, mut there) = UnixStream::pair().unwrap();
+        let here = Arc::new(here);
+        let waiters = || runnext::stats::read().num_netpoll_waiters;
+        for _ in 0..3 {
+            let reader = {
+                let here = Arc::clone(&here);
+                spawn(async move { poll_fn(|cx| here.poll_read(cx, &mut [0])).await })
+            };
+            until_waits(&reader, "await");
+            assert_eq!(waiters(), 1);
+            there.write_all(b"x").unwrap();
+            assert_eq!(reader.join().unwrap().unwrap(), 1);
+            assert_eq!(waiters(), 0);
+        }
+        // The waker of somebody else, in both directions of a socket: one socket.
+        let count = Arc::<Count>::default();
+        assert!(count.ask(&here) && count.ask(&there));
+        assert_eq!(waiters(), 2);
+        there.write_all(b"x").unwrap();
+        until(|| count.0.load(SeqCst) == 1);
+        assert_eq!(waiters(), 1);
+        drop((here, there));
+        assert_eq!(waiters(), 0);
+    });
+}
+
+/// Who left a queue while the numbers were read was missing in the sum.
+#[test]
+fn the_total_of_queued_goroutines_does_not_fall() {
+    let rt = runtime(2);
+    let done = Arc::new(AtomicBool::new(false));
+    let busy: Vec<_> = (0..64)
+        .map(|_| {
+            let done = Arc::clone(&done);
+            rt.go(move || {
+                while !done.load(Relaxed) {
+                    runnext::yield_now();
+                }
+            })
+        })
+        .collect();
+    let mut last = 0;
+    for _ in 0..20_000 {
+        let now = rt.stats().total_goroutine_sched;
+        assert!(now >= last, "{last}, then {now}");
+        last = now;
+    }
+    done.store(true, Relaxed);
+    busy.into_iter().for_each(|one| one.join().unwrap());
+}
+
+/// While another one was being added there were none.
+#[test]
+fn all_groups_are_listed_while_others_come_and_go() {
+    let rt = runtime(2);
+    let done = Arc::new(AtomicBool::new(false));
+    let comes_and_goes = {
+        let done = Arc::clone(&done);
+        rt.go(move || {
+            while !done.load(Relaxed) {
+                TaskGroup::new("short").go(|| ()).join().unwrap();
+            }
+        })
+    };
+    rt.run(|| {
+        let stays = TaskGroup::new("stays");
+        stays.go(|| ()).join().unwrap();
+        for _ in 0..20_000 {
+            assert!(TaskGroup::all().contains(&stays));
+        }
+    });
+    done.store(true, Relaxed);
+    comes_and_goes.join().unwrap();
+}
+
+/// Its own timers that were due counted as stolen.
+#[test]
+fn one_processor_steals_nothing() {
+    cooperative().run(|| {
+        for _ in 0..3000 {
+            runnext::time::sleep(Duration::from_micros(30));
+        }
+        let stats = runnext::stats::read();
+        assert_eq!((stats.total_steals, stats.total_stolen), (0, 0));
+    });
+}
+
+/// What a search found in groups did not count.
+#[test]
+fn goroutines_stolen_from_groups_count() {
+    let rt = built(Runtime::builder().procs(2).preemption(false));
+    rt.run(|| {
+        let group = TaskGroup::new("stolen");
+        let stolen = || runnext::stats::read().total_stolen;
+        let first = group.go(move || {
+            // All on this processor, whose only other goroutine is this one.
+            let (ran, before) = (Arc::new(AtomicUsize::new(0)), stolen());
+            for _ in 0..100 {
+                let ran = Arc::clone(&ran);
+                go(move || ran.fetch_add(1, SeqCst));
+            }
+            while ran.load(SeqCst) < 100 {
+                std::hint::spin_loop(); // for the other processor
+            }
+            stolen() - before
+        });
+        assert!(first.join().unwrap() >= 100);
+    });
 }

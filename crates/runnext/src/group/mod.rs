@@ -193,8 +193,7 @@ impl TaskGroup {
         f()
     }
 
-    /// The groups that were used in the current runtime and are not gone, for those who show what they do. May be empty while
-    /// one is just being added.
+    /// The groups that were used in the current runtime and are not gone, for those who show what they do.
     ///
     /// # Panics
     /// Outside a runtime.
@@ -213,7 +212,7 @@ impl TaskGroup {
     /// ```
     pub fn all() -> Vec<TaskGroup> {
         let records = current_shared("TaskGroup::all").groups.records();
-        let group = |(_, record)| TaskGroup { record };
+        let group = |record| TaskGroup { record };
         records.into_iter().map(group).collect()
     }
 

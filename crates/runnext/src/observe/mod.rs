@@ -433,6 +433,8 @@ pub(crate) struct Observe {
     pub(crate) ffi_calls: AtomicU64,
     pub(crate) ffi_now: AtomicI64,
     sys_closed: [Shard; SHARDS],
+    /// The most that a reader has found queued so far.
+    scheduled: AtomicU64,
     /// A trace is being written: read where no P is at hand.
     tracing: AtomicBool,
     /// Events of those who have no P.
@@ -468,6 +470,7 @@ impl Observe {
             ffi_calls: AtomicU64::new(0),
             ffi_now: AtomicI64::new(0),
             sys_closed: Default::default(),
+            scheduled: AtomicU64::new(0),
             tracing: AtomicBool::new(false),
             outside: Lock::new(None),
             session: Mutex::new(Session::default()),
@@ -524,6 +527,12 @@ impl Observe {
 
     pub(crate) fn sections_closed(&self) -> u64 {
         self.sys_closed.iter().map(|s| s.0.load(Relaxed)).sum()
+    }
+
+    /// How often a goroutine was queued, if a reader has found so many. Who leaves a queue while it reads may be missing in its sum;
+    /// those whom another reader has seen are not.
+    pub(crate) fn scheduled(&self, found: u64) -> u64 {
+        self.scheduled.fetch_max(found, Relaxed).max(found)
     }
 
     // ---- the trace ----

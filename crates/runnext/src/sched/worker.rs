@@ -256,10 +256,14 @@ fn search(m: &M, p: &P) -> Found {
         m.spinning.set(true);
     }
     let g = steal(shared, p)?;
-    bump(&p.stats.steals);
-    bump_by(&p.stats.stolen, 1 + p.runq.len() as u64);
     p.fresh_slice();
     Some(g)
+}
+
+/// A search found work elsewhere: one to run, and what is in the queue of `p`, which was empty.
+fn count_stolen(p: &P) {
+    bump(&p.stats.steals);
+    bump_by(&p.stats.stolen, 1 + p.runq.len() as u64);
 }
 
 fn steal(shared: &Shared, p: &P) -> Found {
@@ -271,13 +275,18 @@ fn steal(shared: &Shared, p: &P) -> Found {
             let Some(victim) = shared.p(id) else { continue };
             if pass == PASSES && shared.steal_timers(p, victim) {
                 // SAFETY: the caller owns p.
-                return unsafe { p.runq.take_next().or_else(|| p.runq.pop()) };
+                let g = unsafe { p.runq.take_next().or_else(|| p.runq.pop()) };
+                if g.is_some() && !ptr::eq(victim, p) {
+                    count_stolen(p);
+                }
+                return g;
             }
             if ptr::eq(victim, p) || victim.idle.load(Relaxed) {
                 continue;
             }
             // SAFETY: the caller owns p.
             if let Some(g) = unsafe { victim.runq.steal_into(&p.runq) } {
+                count_stolen(p);
                 p.eye.note(Kind::Steal, id as u32, g.as_ptr());
                 return Some(g);
             }
@@ -290,6 +299,7 @@ fn steal(shared: &Shared, p: &P) -> Found {
                 }
                 if let Some(g) = victim.runq.steal_next() {
                     victim.streak.store(0, Relaxed);
+                    count_stolen(p);
                     p.eye.note(Kind::Steal, id as u32, g.as_ptr());
                     return Some(g);
                 }

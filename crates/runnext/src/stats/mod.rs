@@ -127,7 +127,8 @@ pub struct SchedStats {
     /// Goroutines found to compute or to block their thread for longer than `RUNNEXT_DEBUG=stalls=ms` allows, in `blocking` sections
     /// too; each stall counts once. 0 unless that is set: nobody looks for them then.
     pub total_stalls: u64,
-    /// Goroutines that wait for a descriptor to become ready.
+    /// Goroutines that wait for a descriptor to become ready; and sockets that futures wait for, however many of them. One whose future was dropped
+    /// meanwhile counts until something happens to it.
     pub num_netpoll_waiters: usize,
     /// What goroutines have waited for a [`Mutex`](crate::sync::Mutex) or an [`RwLock`](crate::sync::RwLock), added up; each
     /// wait is counted when it is over.
@@ -212,7 +213,7 @@ pub(crate) fn of(shared: &Shared) -> SchedStats {
         // One that has just ended, or is about to find nothing, is in use too.
         num_goroutine_exec: census.at_work().min(live),
         // Whoever was queued has been run since, or is queued still.
-        total_goroutine_sched: exec + queued as u64,
+        total_goroutine_sched: observe.scheduled(exec + queued as u64),
         num_goroutine_sched: queued,
         total_goroutine: created,
         num_goroutine: live,

@@ -109,6 +109,13 @@ struct Registry {
     wanted: usize,
 }
 
+impl Registry {
+    fn alive(&self) -> impl Iterator<Item = (u32, Arc<Record>)> {
+        let all = self.records.iter().enumerate();
+        all.filter_map(|(at, record)| Some((at as u32, record.upgrade()?)))
+    }
+}
+
 impl Groups {
     pub(super) fn new(procs: usize, limit: Limit, lends: bool) -> Groups {
         let now = clock::now_ns();
@@ -138,20 +145,21 @@ impl Groups {
         self.used.load(Relaxed)
     }
 
-    /// The groups that are in use here, by lane. None if somebody is just changing them: a dump waits for nobody.
-    pub(crate) fn records(&self) -> Vec<(u32, Arc<Record>)> {
+    /// The groups that are in use here. In user context.
+    pub(crate) fn records(&self) -> Vec<Arc<Record>> {
+        let registry = self.registry();
+        registry.alive().map(|(_, record)| record).collect()
+    }
+
+    /// Their names, by lane. None if somebody is just changing them: a dump waits for nobody.
+    pub(crate) fn names(&self) -> Vec<(u32, Arc<str>)> {
         let Ok(registry) = self.registry.try_lock() else {
             return Vec::new();
         };
-        let all = registry.records.iter().enumerate();
-        all.filter_map(|(at, record)| Some((at as u32, record.upgrade()?)))
-            .collect()
-    }
-
-    /// Their names.
-    pub(crate) fn names(&self) -> Vec<(u32, Arc<str>)> {
+        let alive: Vec<_> = registry.alive().collect();
+        drop(registry); // the last count of a group takes it
         let named = |(lane, record): (u32, Arc<Record>)| (lane, Arc::from(record.name()));
-        self.records().into_iter().map(named).collect()
+        alive.into_iter().map(named).collect()
     }
 
     /// For user context. Whoever has it enters no [`Call`]: if the runtime stops, one may not return, and [`close`](Self::close) would wait

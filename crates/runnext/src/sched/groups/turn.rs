@@ -15,7 +15,7 @@ use super::local::{GroupLanes, NO_LANE};
 use super::{ROOT_LANE, Record};
 use crate::g::G;
 use crate::lock::LockGuard;
-use crate::p::P;
+use crate::p::{P, bump, bump_by};
 use crate::sched::{Shared, worker};
 
 /// How long a thief leaves the goroutine alone that the running one woke last, in ns: it is probably about to be run.
@@ -358,6 +358,7 @@ fn take_from(shared: &Shared, p: &P, victim: &P, want: Option<GroupId>, now: u64
             let gs = there.unlist(&mut lanes, ledger, id, half, now);
             drop(lanes);
             if !gs.is_empty() {
+                count_stolen(p, gs.len());
                 p.groups.list_all(ledger, id.index() as u32, gs, true, now);
                 return true;
             }
@@ -376,8 +377,17 @@ fn take_from(shared: &Shared, p: &P, victim: &P, want: Option<GroupId>, now: u64
     }
     let gs = take_from_ring(p, victim);
     let any = !gs.is_empty();
+    if any {
+        count_stolen(p, gs.len());
+    }
     list_each(shared, p, gs, lane, now);
     any
+}
+
+/// So many came from another P, by the owner of `p`.
+fn count_stolen(p: &P, n: usize) {
+    bump(&p.stats.steals);
+    bump_by(&p.stats.stolen, n as u64);
 }
 
 /// Half of a ring. The own one is empty: no turn is open.
