@@ -228,6 +228,21 @@ fn sigquit_shows_all_goroutines_and_ends_the_process() {
     .said(&["[chan receive]: 'left behind'", "[sleep]:", "spawned at"]);
 }
 
+/// The thread that was to make the dump saw that the runtime had stopped, and ended before it saw that a dump was wanted.
+#[test]
+fn sigquit_while_a_runtime_stops_ends_the_process() {
+    child(&[], || {
+        sigquit_ends_the_process();
+        let rt = runtime(1);
+        rt.run(|| ());
+        // SAFETY: no preconditions.
+        unsafe { libc::raise(libc::SIGQUIT) }; // its handler has run when this returns
+        rt.shutdown(Duration::ZERO);
+        std::thread::sleep(Duration::from_secs(20)); // the dump has a thread of its own, which ends the process
+    })
+    .died_by(libc::SIGQUIT);
+}
+
 #[test]
 fn sigquit_can_be_left_alone() {
     let ended = child(&[("RUNNEXT_DEBUG", "sigquit=0")], || {

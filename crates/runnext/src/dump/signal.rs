@@ -1,11 +1,12 @@
 //! Dumps that nobody calls for: on SIGQUIT, as Go's programs do, and when the runtime finds itself broken.
 //!
 //! # Protocol
-//! 1 handler, or fatal error: `PENDING` = the number of runtimes; wakes the thread of each that makes threads (`sched::threads`)
+//! 1 handler, or fatal error: adds one to `PENDING` for each runtime and wakes its thread that makes threads (`sched::threads`); with one
+//!   more meanwhile, or the first could be done, and the last, before the second is asked
 //! 2 that thread starts another for the dump, which may take long, and goes on with its work
 //! 3 the dump's thread writes to stderr and takes one off `PENDING`; the last one ends the process by the signal, or
 //!   lets the fatal error go on
-//! A second SIGQUIT, or three seconds without an answer, and the process ends without.
+//! A second SIGQUIT ends the process without; and a fatal error waits three seconds for its dump, no longer.
 //!
 //! # Invariants
 //! I1  A runtime is in `RUNTIMES` only while its threads run: who takes it out waits for handlers that may be looking at it.
@@ -85,17 +86,23 @@ pub(crate) fn retire(shared: &Shared) {
 /// Asks every runtime for a dump. False: there is none. Async-signal-safe.
 fn request() -> bool {
     LOOKING.fetch_add(1, SeqCst);
-    let mut asked = 0;
+    PENDING.fetch_add(1, SeqCst); // ours
+    let mut asked = false;
     for slot in &RUNTIMES {
         // SAFETY: I1.
         if let Some(shared) = unsafe { slot.load(SeqCst).as_ref() } {
             PENDING.fetch_add(1, SeqCst);
             shared.threads.want_dump();
-            asked += 1;
+            asked = true;
         }
     }
     LOOKING.fetch_sub(1, SeqCst);
-    asked > 0
+    if asked {
+        done();
+    } else {
+        PENDING.fetch_sub(1, SeqCst);
+    }
+    asked
 }
 
 unsafe extern "C" fn on_sigquit(_signo: i32, _info: *mut signal::siginfo_t, _context: *mut c_void) {
@@ -139,6 +146,7 @@ pub(crate) fn serve(shared: &Arc<Shared>) {
     }
 }
 
+/// One that was pending is not. Async-signal-safe.
 fn done() {
     let left = PENDING.fetch_sub(1, SeqCst) - 1;
     futex::wake_all(&PENDING);

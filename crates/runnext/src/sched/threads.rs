@@ -291,14 +291,16 @@ impl Maker {
         let word = &shared.threads.word;
         loop {
             let seen = word.load(Acquire);
-            if shared.stopped.load(SeqCst) {
+            // Before the look at the wish: who stops the runtime takes it out of what dumps show first, so none comes after that.
+            let stopped = shared.stopped.load(SeqCst);
+            if shared.threads.wants_dump.swap(false, AcqRel) {
+                dump::serve(&shared);
+            }
+            if stopped {
                 return self.wait_for_threads();
             }
             let now = clock::now_ns();
             let retry = self.make_wanted(now);
-            if shared.threads.wants_dump.swap(false, AcqRel) {
-                dump::serve(&shared);
-            }
             let housekeeping = self.keep_house(now);
             futex::wait_until(word, seen, housekeeping.min(retry));
         }
