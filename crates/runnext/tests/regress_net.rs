@@ -3,7 +3,8 @@
 mod common;
 
 use std::future::poll_fn;
-use std::io::Write;
+use std::io::{IoSlice, Read, Write};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 use std::task::{Context, Wake, Waker};
@@ -64,7 +65,7 @@ fn wakers_of_others_are_woken_though_their_runtime_stops() {
     assert_eq!(count.0.load(SeqCst), 1);
     done.store(true, SeqCst);
 
-    assert_eq!(std::io::Read::read(&mut &here, &mut [0]).unwrap(), 1);
+    assert_eq!((&here).read(&mut [0]).unwrap(), 1);
     assert!(count.ask(&here)); // of the reactor, from here on
     there.write_all(b"y").unwrap();
     until(|| count.0.load(SeqCst) == 2);
@@ -196,4 +197,36 @@ fn goroutines_stolen_from_groups_count() {
         });
         assert!(first.join().unwrap() >= 100);
     });
+}
+
+/// A short write leaves a mark that there is no room; who had nothing to write waited for some.
+#[test]
+fn writing_nothing_does_not_wait() {
+    cooperative().run(|| {
+        let (mut here, _there) = UnixStream::pair().unwrap();
+        let reader = here.try_clone().unwrap();
+        let waiting = go(move || (&reader).read(&mut [0])); // from here on the runtime is told of events
+        until_waits(&waiting, "IO wait");
+        here.set_nonblocking(true).unwrap();
+        while here.write(&[0; 1 << 16]).is_ok_and(|n| n == 1 << 16) {}
+        here.set_nonblocking(false).unwrap();
+        assert_eq!(here.write(&[]).unwrap(), 0);
+        assert_eq!(here.write_vectored(&[IoSlice::new(&[])]).unwrap(), 0);
+        here.shutdown(Shutdown::Both).unwrap();
+        waiting.join().unwrap().unwrap();
+    });
+}
+
+/// Only `from_std` and `into_std` took them along.
+#[test]
+fn timeouts_go_with_the_descriptor() {
+    let (here, _there) = std::os::unix::net::UnixStream::pair().unwrap();
+    let second = Some(Duration::from_secs(1));
+    here.set_read_timeout(second).unwrap();
+    let ours = UnixStream::from(OwnedFd::from(here));
+    assert_eq!(ours.read_timeout().unwrap(), second);
+    ours.set_write_timeout(second).unwrap();
+    let theirs = std::os::unix::net::UnixStream::from(OwnedFd::from(ours));
+    assert_eq!(theirs.read_timeout().unwrap(), second);
+    assert_eq!(theirs.write_timeout().unwrap(), second);
 }

@@ -280,7 +280,9 @@ macro_rules! socket {
 
         impl From<std::os::fd::OwnedFd> for $name {
             fn from(fd: std::os::fd::OwnedFd) -> $name {
-                $name(crate::net::socket::adopt_anyway(fd))
+                let socket = $name(crate::net::socket::adopt_anyway(fd));
+                socket.take_over_timeouts();
+                socket
             }
         }
 
@@ -288,7 +290,10 @@ macro_rules! socket {
         /// duplicated, and that panics when no descriptor is left; `into_std` returns an error instead.
         impl From<$name> for std::os::fd::OwnedFd {
             fn from(socket: $name) -> std::os::fd::OwnedFd {
-                crate::net::socket::release_anyway(socket.0)
+                let timeouts = socket.timeouts();
+                let socket = <$std>::from(crate::net::socket::release_anyway(socket.0));
+                let _ = $name::pass_on_timeouts(&socket, timeouts); // nobody can be told
+                socket.into()
             }
         }
 

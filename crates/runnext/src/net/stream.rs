@@ -4,7 +4,7 @@
 macro_rules! stream {
     ($name:ident, $short_read_means_empty:literal) => {
         impl $name {
-            /// How much a read may find if it finds less than it asks for and there is more; 0: anything.
+            /// What a read of `len` bytes asks for, as `Descriptor::transfer` understands it: 0 if getting less does not mean that there is no more.
             #[inline]
             fn want(len: usize) -> usize {
                 if $short_read_means_empty { len } else { 0 }
@@ -96,6 +96,9 @@ macro_rules! stream {
                 buf: &[u8],
             ) -> std::task::Poll<std::io::Result<usize>> {
                 use crate::net::socket::Direction;
+                if buf.is_empty() {
+                    return std::task::Poll::Ready(Ok(0));
+                }
                 let std = self.std();
                 let mut write = || std::io::Write::write(&mut &*std, buf);
                 self.0
@@ -133,6 +136,9 @@ macro_rules! stream {
                 bufs: &[std::io::IoSlice<'_>],
             ) -> std::task::Poll<std::io::Result<usize>> {
                 use crate::net::socket::Direction;
+                if bufs.iter().all(|buf| buf.is_empty()) {
+                    return std::task::Poll::Ready(Ok(0));
+                }
                 let std = self.std();
                 let mut write = || std::io::Write::write_vectored(&mut &*std, bufs);
                 self.0.poll_transfer(cx, Direction::Write, 0, &mut write)
@@ -170,6 +176,9 @@ macro_rules! stream {
             #[inline]
             fn write(&mut self, buf: &[u8]) -> std::io::Result<usize> {
                 use crate::net::socket::Direction;
+                if buf.is_empty() {
+                    return Ok(0);
+                }
                 let std = self.std();
                 self.0
                     .transfer(Direction::Write, buf.len(), || (&*std).write(buf))
@@ -177,6 +186,9 @@ macro_rules! stream {
 
             fn write_vectored(&mut self, bufs: &[std::io::IoSlice<'_>]) -> std::io::Result<usize> {
                 use crate::net::socket::Direction;
+                if bufs.iter().all(|buf| buf.is_empty()) {
+                    return Ok(0);
+                }
                 let std = self.std();
                 self.0
                     .transfer(Direction::Write, 0, || (&*std).write_vectored(bufs))

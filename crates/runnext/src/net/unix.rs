@@ -6,10 +6,11 @@ use std::iter::FusedIterator;
 use std::net::Shutdown;
 use std::os::unix::net::{self, SocketAddr};
 use std::path::Path;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::backoff::Backoff;
-use super::socket::{self, Descriptor, limits, socket};
+use super::socket::{self, Descriptor, Direction, limits, socket};
 use super::stream::stream;
 use crate::sched::blocking::blocking;
 
@@ -328,6 +329,41 @@ impl UnixListener {
         let std = self.std();
         let (stream, peer) = Backoff::new().accept(&self.0, || std.accept())?;
         Ok((UnixStream(socket::adopt(stream.into())?), peer))
+    }
+
+    /// As [`accept`](Self::accept), for futures: `Pending` if there is none, and then the waker is woken when there may be one.
+    /// Several tasks may wait; all of them are woken.
+    ///
+    /// # Errors
+    /// The system's. Unlike `accept` it does not wait while the process has no descriptor left: the connection stays where it is, so who goes on
+    /// after an error should pause first, or it spins.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::net::{UnixListener, UnixStream};
+    /// use std::future::poll_fn;
+    ///
+    /// # #[cfg(feature = "async")]
+    /// #[runnext::main]
+    /// fn main() -> std::io::Result<()> {
+    ///     let path = std::env::temp_dir().join(format!("unix-poll-accept-{}", std::process::id()));
+    ///     let listener = UnixListener::bind(&path)?;
+    ///     let server = runnext::spawn(async move { poll_fn(|cx| listener.poll_accept(cx)).await });
+    ///     let _stream = UnixStream::connect(&path)?;
+    ///     let (_accepted, from) = server.join().unwrap()?;
+    ///     assert!(from.is_unnamed());
+    ///     std::fs::remove_file(path)
+    /// }
+    /// # #[cfg(not(feature = "async"))]
+    /// # fn main() {}
+    /// ```
+    pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(UnixStream, SocketAddr)>> {
+        let std = self.std();
+        let next = self.0.poll_io(cx, Direction::Read, || std.accept());
+        next.map(|next| {
+            let (stream, peer) = next?;
+            Ok((UnixStream(socket::adopt(stream.into())?), peer))
+        })
     }
 
     /// An iterator over connections, which never ends.
