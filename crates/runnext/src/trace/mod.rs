@@ -9,7 +9,7 @@
 //!
 //! # What it costs
 //! Nothing while off but a branch on a word of the processor. A trace reads the CPU's tick counter for each event, some 10 ns. The
-//! flight recorder reads it for every 256th event of a processor, and whenever the monitor has looked since the last: the order on a processor is exact,
+//! flight recorder reads it for every 128th event of a processor, and whenever the monitor has looked since the last: the order on a processor is exact,
 //! the times between are those of the last reading, so slices of a busy processor may be shown as short as nothing, and what lasted
 //! 10 ms or more never is.
 //!
