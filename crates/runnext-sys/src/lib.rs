@@ -11,6 +11,7 @@
 //! | [`errno`]  | saving and restoring `errno`                                              |
 //! | [`cpu`]    | how many CPUs the process may use: affinity and cgroup quota              |
 //! | [`poll`]   | readiness of file descriptors, with a breaker                             |
+//! | [`mod@file`] | locks on open files                                                     |
 //!
 //! # Why a crate of its own
 //! The runtime above is long; the part that depends on kernel versions and on the instruction
@@ -42,6 +43,7 @@ pub mod clock;
 pub mod cpu;
 pub mod errno;
 pub mod fence;
+pub mod file;
 pub mod futex;
 pub mod inspect;
 pub mod map;

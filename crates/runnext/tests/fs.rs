@@ -6,10 +6,11 @@ use std::io::{ErrorKind, IoSlice, IoSliceMut, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 
-use common::runtime;
-use runnext::{fs, go};
+use common::{built, runtime, until};
+use runnext::{Runtime, fs, go};
 
 /// A directory of its own for each test, gone at the end.
 struct Place(PathBuf);
@@ -239,4 +240,32 @@ fn stds_unix_traits_are_there() {
     assert_eq!(refused.unwrap_err().raw_os_error(), Some(libc::ELOOP));
     let entry = fs::read_dir(&folder).unwrap().next().unwrap().unwrap();
     assert_eq!(number(&entry), file.metadata().unwrap().ino());
+}
+
+/// Who waits for the lock of a file keeps its thread, and not its processor.
+#[test]
+fn a_file_that_is_locked_holds_up_nobody() {
+    let place = Place::new();
+    let (one, two) = (
+        fs::File::create(place.at("lock")).unwrap(),
+        fs::File::open(place.at("lock")).unwrap(),
+    );
+    built(Runtime::builder().procs(1).preemption(false)).run(|| {
+        one.lock().unwrap();
+        let got = Arc::new(AtomicBool::new(false));
+        let waiter = {
+            let got = Arc::clone(&got);
+            go(move || {
+                two.lock().unwrap();
+                got.store(true, SeqCst);
+            })
+        };
+        until(|| runnext::stats::read().num_sys_calls == 1); // it is in there, and we go on
+        assert!(!got.load(SeqCst));
+        one.unlock().unwrap();
+        waiter.join().unwrap();
+        assert!(got.load(SeqCst));
+        let late = one.try_lock_shared();
+        assert!(late.is_ok()); // the other handle went with its goroutine
+    });
 }

@@ -30,6 +30,7 @@
 
 mod dir;
 mod file;
+mod lock;
 mod options;
 
 use std::io;
@@ -39,6 +40,7 @@ use crate::sched::blocking::blocking;
 
 pub use dir::{DirBuilder, DirEntry, ReadDir, read_dir};
 pub use file::File;
+pub use lock::TryLockError;
 pub use options::OpenOptions;
 pub use std::fs::{FileTimes, FileType, Metadata, Permissions};
 
