@@ -39,8 +39,8 @@ fn play(ledger: &Ledger, p: usize, groups: &[GroupId], clock: &AtomicU64) {
             if group != ROOT {
                 lanes.popped(ledger, group, 1, now);
             }
-            let now = tick(&mut dice);
-            lanes.end(ledger, now, 0);
+            let end = tick(&mut dice);
+            lanes.end(ledger, end, end.saturating_sub(now));
         }
     }
     let now = tick(&mut dice);

@@ -57,6 +57,9 @@ pub(crate) struct M {
     /// A signal of ours is on its way: one at a time.
     pub(crate) signalled: AtomicBool,
 
+    /// CPU time of this thread that somebody has paid for, in ns; 0: nobody counts (`sched::groups::meter`).
+    pub(crate) paid: AtomicU64,
+
     handed: AtomicPtr<P>,
     wake: AtomicU32,
     /// Where this thread may run, while it is bound to the CPU of who woke it. Written by who hands it a P, before that.
@@ -150,6 +153,7 @@ impl M {
             first: AtomicPtr::new(ptr::null_mut()),
             in_handler: AtomicBool::new(false),
             signalled: AtomicBool::new(false),
+            paid: AtomicU64::new(0),
             handed: AtomicPtr::new(ptr::null_mut()),
             wake: AtomicU32::new(0),
             roams: Cell::new(None),

@@ -1,5 +1,7 @@
 //! Task groups through the public API.
 
+#[path = "group/accounts.rs"]
+mod accounts;
 #[path = "group/adaptive.rs"]
 mod adaptive;
 #[path = "group/bad_input.rs"]

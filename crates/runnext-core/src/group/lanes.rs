@@ -435,11 +435,10 @@ impl<Q> Lanes<Q> {
         }
     }
 
-    /// Ends the residency, of which the P spent `stolen` ns off the CPU, and charges the rest. What ran and is still runnable should be
-    /// back in its queue by now. None if no residency runs.
-    pub fn end(&mut self, ledger: &Ledger, now: u64, stolen: u64) -> Option<Ended> {
+    /// Ends the residency, and charges the CPU time it `used`. What ran and is still runnable should be back in its queue by now. None if no
+    /// residency runs.
+    pub fn end(&mut self, ledger: &Ledger, now: u64, used: u64) -> Option<Ended> {
         let r = self.current.take()?;
-        let used = now.saturating_sub(r.start).saturating_sub(stolen);
         let group = ledger.group(r.id);
         let entity = &mut self.entities[r.id.index()];
         entity.since = now;

@@ -258,13 +258,6 @@ impl Ledger {
         self.group(id).hold(&self.clocks, false, now);
     }
 
-    /// Time that was charged to a group but went to another process: the monitor compares with the thread's CPU clock.
-    pub fn correct(&self, id: GroupId, stolen: u64) {
-        let group = self.group(id);
-        group.refund(&self.clocks, stolen);
-        self.each_bucket(group, |bucket| bucket.give(stolen));
-    }
-
     // ---- where a group is ----
 
     pub(super) fn appear(&self, id: GroupId, p: usize, now: u64) {
@@ -423,6 +416,18 @@ impl Ledger {
             self.low.take(now, used);
         }
         self.settle_floor(low, grant.floor, used);
+    }
+
+    /// A group pays for CPU time that was in none of its residencies: of a thread that ran on where it had no right to.
+    pub fn charge(&self, id: GroupId, ns: u64, now: u64) {
+        let group = self.group(id);
+        self.each_bucket(group, |bucket| bucket.take(now, ns));
+        group.charge(&self.clocks, ns, self.procs(), self.longest.load(Relaxed));
+        let low = group.word().priority() == Priority::Low;
+        if low {
+            self.low.take(now, ns);
+        }
+        self.settle_floor(low, 0, ns);
     }
 
     // ---- the floor ----

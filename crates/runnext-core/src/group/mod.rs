@@ -40,7 +40,7 @@
 //!     the root lane, as without groups
 //! match lanes.pick(&ledger, now, root_has_work, true)
 //!     Run(key, until)  publish key; run from lanes.queue(group), or the root lane, until `until`, an empty
-//!                      queue or a preemption request; then lanes.end(&ledger, now, stolen)
+//!                      queue or a preemption request; then lanes.end(&ledger, now, used)
 //!     Steal(group)     try group.holders(); then pick again with `false`
 //!     Wait(until)      search as ever, then sleep, at most until `until`
 //! wake of g:  lanes.queue(g.group).push(g); lanes.pushed(&ledger, g.group, 1, now)
@@ -120,7 +120,7 @@ impl Clocks {
 /// What a group has used, and where it stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// CPU time of all residencies that ended.
+    /// CPU time of all residencies that ended, and what was [charged](Ledger::charge) beside them.
     pub cpu_ns: u64,
     /// Time spent throttled or held, up to the last time it went on.
     pub throttled_ns: u64,

@@ -522,8 +522,7 @@ impl Group {
         self.v.fetch_add(due as u64, Relaxed);
         self.moved(clocks, word, due);
         self.cpu.fetch_add(used, Relaxed);
-        let n = self.queued() + u64::from(self.running());
-        let n = n.clamp(1, u64::from(procs));
+        let n = self.wants(procs);
         let most = n * (longest + TICK); // I3
         let most_owed = match paid.owed {
             Some(owed) => {
@@ -535,13 +534,21 @@ impl Group {
         self.clamp(clocks, word, most, most_owed);
     }
 
-    /// Takes back `ns` that were charged but not had.
-    pub(super) fn refund(&self, clocks: &Clocks, ns: u64) {
+    /// It used `ns` in none of its residencies.
+    pub(super) fn charge(&self, clocks: &Clocks, ns: u64, procs: u32, longest: u64) {
         let word = self.word();
         let step = vtime::vtime(ns, word.weight());
-        self.v.fetch_sub(step, Relaxed);
-        self.moved(clocks, word, -(step as i64));
-        self.cpu.fetch_sub(ns.min(self.cpu.load(Relaxed)), Relaxed);
+        self.v.fetch_add(step, Relaxed);
+        self.moved(clocks, word, step as i64);
+        self.cpu.fetch_add(ns, Relaxed);
+        let most = self.wants(procs) * (longest + TICK); // I3
+        self.clamp(clocks, word, most, most);
+    }
+
+    /// How many Ps it could use.
+    fn wants(&self, procs: u32) -> u64 {
+        let n = self.queued() + u64::from(self.running());
+        n.clamp(1, u64::from(procs))
     }
 
     #[inline]

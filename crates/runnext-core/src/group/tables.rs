@@ -111,7 +111,7 @@ fn places_are_used_again_and_start_afresh() {
         Pick::Run { .. }
     ));
     lanes.popped(&ledger, id, 1, NOW);
-    lanes.end(&ledger, NOW + MS, 0);
+    lanes.end(&ledger, NOW + MS, MS);
     assert_eq!(ledger.usage(id).cpu_ns, MS);
     for &id in &ids {
         assert_eq!(ledger.remove(id), Ok(()));
@@ -447,23 +447,42 @@ fn sleep_earns_nothing_and_saves_nothing() {
 }
 
 #[test]
-fn stolen_time_is_not_charged() {
+fn what_was_used_is_charged_in_turns_or_outside() {
     let ledger = Ledger::new(1, NOW);
-    let id = ledger.add(&config(100), NOW).expect("good");
+    let quota = Quota::new(0.1, 0).expect("good");
+    let limited = GroupConfig {
+        quota: Some(quota),
+        ..config(100)
+    };
+    let parent = ledger.add(&limited, NOW).expect("good");
+    let child = GroupConfig {
+        parent: Some(parent),
+        ..config(100)
+    };
+    let id = ledger.add(&child, NOW).expect("good");
     let mut lanes = lanes(&ledger, 0);
     lanes.pushed(&ledger, id, 1, NOW);
     lanes.pick(&ledger, NOW, false, false);
-    let ended = lanes.end(&ledger, NOW + 5 * MS, 3 * MS).expect("it ran");
+    let ended = lanes.end(&ledger, NOW + 5 * MS, 2 * MS).expect("it ran");
     assert_eq!((ended.used, ledger.usage(id).cpu_ns), (2 * MS, 2 * MS));
-    ledger.correct(id, MS);
-    assert_eq!(ledger.usage(id).cpu_ns, MS);
-    ledger.correct(id, 1000 * MS);
-    assert_eq!(ledger.usage(id).cpu_ns, 0, "never below nothing");
     assert_eq!(
-        lanes.end(&ledger, NOW, 0),
+        lanes.end(&ledger, NOW, MS),
         None,
         "no residency, nothing to end"
     );
+    let (v, level) = (
+        ledger.group(id).v(),
+        ledger.group(parent).bucket.level(NOW + 5 * MS),
+    );
+    ledger.charge(id, MS, NOW + 5 * MS);
+    assert_eq!(ledger.usage(id).cpu_ns, 3 * MS);
+    assert_eq!(
+        ledger.group(id).v().wrapping_sub(v),
+        vtime::vtime(MS, 100),
+        "it is further ahead"
+    );
+    let left = ledger.group(parent).bucket.level(NOW + 5 * MS);
+    assert!(left.abs_diff(level - MS as i64) < 100, "{level}, {left}");
 }
 
 /// One that runs already is charged as if it had been picked, and its group is gone when it is.
@@ -476,7 +495,7 @@ fn a_residency_may_be_resumed() {
     assert!(matches!(pick, Some(Pick::Run { group, until, .. }) if group == id && until > NOW));
     assert_eq!((lanes.queued(id), lanes.current()), (0, Some((id, NOW))));
     assert!(ledger.any_active());
-    let ended = lanes.end(&ledger, NOW + MS, 0).expect("it ran");
+    let ended = lanes.end(&ledger, NOW + MS, MS).expect("it ran");
     assert_eq!((ended.used, ledger.usage(id).cpu_ns), (MS, MS));
     assert!(!ledger.any_active());
     ledger.hold(id, NOW);
@@ -621,7 +640,7 @@ fn patience_is_a_promise_about_one_p() {
             other => panic!("{other:?}"),
         }
         now += 2 * MS;
-        here.end(&ledger, now, 0);
+        here.end(&ledger, now, 2 * MS);
     };
     let round = 2 * 2 * MS * 1010 / 10;
     assert!(waited <= lanes::PATIENCE + round + 4 * MS, "{waited}");

@@ -382,7 +382,9 @@ impl Sim {
             self.wake_one(p, false);
             return;
         }
-        let ended = self.ps[p].lanes.end(&self.ledger, self.now, 0);
+        let lanes = &mut self.ps[p].lanes;
+        let used = lanes.current().map_or(0, |(_, since)| self.now - since);
+        let ended = lanes.end(&self.ledger, self.now, used);
         if let Some(ended) = ended {
             self.ps[p].since[group.index()] = Some(self.now);
             if ended.governed {

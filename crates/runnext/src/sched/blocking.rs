@@ -60,13 +60,15 @@ impl Drop for Section {
     fn drop(&mut self) {
         // `f` may have parked and come back on another thread.
         let Some(m) = m::current() else { return };
-        m.home.set(Home::User);
         let observe = &m.shared().observe;
         observe.section_closed(m.id);
         let kept = m.leave_blocking();
-        if !kept || observe.is_tracing() {
-            let call = Call::enter(); // the P is gone: get one
+        if kept && !observe.is_tracing() {
+            m.home.set(Home::User);
+        } else {
+            let call = Call::enter(); // the P is gone: get one, still as one in a section
             if let Some(m) = call.m() {
+                m.home.set(Home::User);
                 let g = m.g().map_or(ptr::null(), ptr::from_ref);
                 m.p().eye.note(Kind::BlockOut, 0, g);
             }

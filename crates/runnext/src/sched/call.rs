@@ -398,8 +398,9 @@ pub(super) fn enter_slow(m: &'static M) -> bool {
     let g = current_g(m);
     let old = m.p_ptr();
     if let Some(p) = shared.take_idle_p(old) {
+        let arrears = m.arrears();
         take_p(m, p);
-        shared.resume_in_group(m, g);
+        shared.resume_in_group(m, g, arrears);
         p.eye.dispatched(p, g);
         return true;
     }
@@ -422,7 +423,7 @@ pub(super) fn take_p(m: &M, p: *const P) {
     debug_assert!(!to.idle.load(Relaxed), "nobody gave P {} away", to.id);
     to.m.store(ptr::from_ref(m).cast_mut(), Relaxed);
     to.eye.taken();
-    to.groups.taken(to);
+    to.groups.taken(m);
     m.take(to);
 }
 
@@ -472,10 +473,11 @@ pub(super) fn resume_wired(m: &M, g: &G) -> bool {
         m.set_robbed();
         return false;
     }
+    let arrears = m.arrears();
     take_p(m, p);
     g.state.set_running();
     unwire(m, g);
-    m.shared().resume_in_group(m, g);
+    m.shared().resume_in_group(m, g, arrears);
     m.p().eye.resumed(m.p(), g);
     true
 }

@@ -408,6 +408,7 @@ fn execute(m: &'static M, g: &'static G) -> bool {
         if let Some(owner) = g.wired_to() {
             let p = m.p();
             p.eye.given_up();
+            p.groups.pass_on(p);
             m.give_up();
             // Idle first: the thread it wakes may push it off its CPU at once, for as long as that one computes.
             return sleep_after(m, || owner.hand_here(p));

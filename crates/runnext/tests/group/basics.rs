@@ -8,7 +8,7 @@ use runnext::{TaskGroup, chan, go, stats, time};
 use crate::common::{cpu_time, runtime, until};
 
 /// Computes for as much CPU time, however long that takes on a busy machine. Without a runtime call, so on one thread.
-fn compute(d: Duration) {
+pub(crate) fn compute(d: Duration) {
     let used = || cpu_time(libc::CLOCK_THREAD_CPUTIME_ID);
     let end = used() + d;
     while used() < end {}

@@ -214,7 +214,9 @@ fn shares_are_of_cpu_time_beside_other_processes_too() {
         };
         let pairs = groups.iter().zip(&real);
         let hogs: Vec<_> = pairs.cycle().take(8).map(hog).collect();
-        until(|| real.iter().map(|ns| ns.load(Relaxed)).sum::<u64>() > 500_000_000);
+        while real.iter().map(|ns| ns.load(Relaxed)).sum::<u64>() < 500_000_000 {
+            runnext::time::sleep(Duration::from_millis(5));
+        }
         stop.store(true, Relaxed);
         hogs.into_iter().for_each(|hog| hog.join().unwrap());
     };
@@ -222,9 +224,8 @@ fn shares_are_of_cpu_time_beside_other_processes_too() {
     let real = real.map(|ns| ns.load(Relaxed) as f64 / 1e9);
     let charged = groups.map(|group| group.stats().cpu_time.as_secs_f64());
     for (real, charged) in real.iter().zip(&charged) {
-        // Signals and hand-overs are in what the threads used, and on a machine with fifteen times its load a fifth of it; no group pays for all of that.
         assert!(
-            (0.7..1.3).contains(&(charged / real)),
+            (0.95..1.3).contains(&(charged / real)),
             "{charged} for {real}"
         );
     }

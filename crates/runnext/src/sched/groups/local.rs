@@ -6,102 +6,31 @@
 //! | `over`        | anybody: the turn is to end                 | every dispatch of the owner                   |
 //! | `lane`, `since`, `key`, `tick` | the owner, where a turn begins or ends | wakers, thieves, monitor            |
 //! | `until`       | the owner; wakers bring it forward          | the monitor                                   |
-//! | `last`, `mark`| the owner                                   | who asks for CPU time                         |
-//! | `stolen`      | the monitor; taken by the owner             | who asks for CPU time; the end of a turn whose thread was not read |
-//! | `slept`       | blocking sections; taken by the owner       | the end of the turn                           |
-//! | `lost`        | the monitor; cleared by the owner           | who asks for a goroutine's CPU time           |
-//! | `reading`     | the owner, where a turn begins or ends, or goes on on another thread | the end of the turn  |
 //!
-//! # CPU time of single goroutines
-//! A clock for every switch would be a good part of the switch. So the clock is read at every switch only while some runs are long ([`LONG_RUN`],
-//! [`EXACT`]); if all are short, only every so many, up to [`MAX_SKIP`], and whoever runs then gets the time since the last reading. Who runs long
-//! is charged exactly, who runs often but shortly by fair sampling. A turn's time, which is what groups are charged by, is always exact.
-//!
-//! # What the system ran in between
-//! On a busy machine a thread has its CPU for a part of the time only, and no group is to pay for the rest. A turn that lasted for long
-//! enough to have been interrupted ([`LEAST_STOLEN`]) ends with a look at its thread's CPU clock, which costs half a microsecond, and is compared
-//! with the last one: from its beginning, or from not more than [`FRESH`] before, since short turns do without. What the monitor notes meanwhile is
-//! for those who ask while a turn goes on.
+//! What runs here is measured by the [`meter`](super::meter).
 
 use std::cell::Cell;
-use std::ptr::{self, NonNull};
-use std::sync::atomic::{
-    AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::*, fence,
-};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 
 use runnext_core::group::{Ended, GroupId, Key, Lanes, Ledger, Storage};
 use runnext_core::list::List;
 use runnext_core::next::{self, Pick, View};
 use runnext_core::runq::RunQueue;
-use runnext_sys::clock;
 
 use super::ROOT_LANE;
 use super::fifo::Fifo;
+use super::meter::Meter;
 use crate::g::G;
 use crate::lock::{Lock, LockGuard};
+use crate::m::M;
 use crate::p::{P, light_leads, look_ahead};
 
 /// No turn.
 pub(super) const NO_LANE: u32 = u32::MAX;
 /// Goroutines moved from a list to the ring at once: half of it, so that those they wake find room.
 const BATCH: usize = 128;
-/// After a run of this length, in ns, the clock is read at so many switches in a row: one that computes and those it wakes, which do not, take
-/// turns, and no sampling by count is fair to both. If all of them are as short as can be it costs a twelfth, mostly nothing.
-const LONG_RUN: u64 = 2_000;
-const EXACT: u32 = 32;
-/// Lost time below this is not lost but measured late, in ns.
-pub(super) const LEAST_STOLEN: u64 = 100_000;
-/// So old a reading of a thread's CPU clock will do where a turn begins, in ns: two readings a millisecond are a thousandth of it.
-const FRESH: u64 = 1_000_000;
-/// Scheduling has a price, which groups pay: the monitor looks, as much as this part of what they ran, and threads hand over, which is a part of short
-/// turns and in long ones [`LEAST_STOLEN`]. What other processes take is more.
-const SCHEDULING: u64 = 16;
-const HANDING_OVER: u64 = 4;
-/// The most switches from one reading of the clock to the next: a prime, or of those that take turns always the same one would be charged.
-const MAX_SKIP: u32 = 67;
-
 pub(super) type GroupLanes = Lanes<Fifo>;
-
-/// What the CPU clock of a P's thread showed. Written by the owner; the monitor reads it too.
-struct Reading {
-    /// Whose it is; [`NOBODYS`] while it is being written, too.
-    m: AtomicU32,
-    at: AtomicU64,
-    cpu: AtomicU64,
-}
-
-const NOBODYS: u32 = u32::MAX;
-
-impl Reading {
-    const fn new() -> Reading {
-        Reading {
-            m: AtomicU32::new(NOBODYS),
-            at: AtomicU64::new(0),
-            cpu: AtomicU64::new(0),
-        }
-    }
-
-    fn forget(&self) {
-        self.m.store(NOBODYS, Relaxed);
-        self.at.store(0, Relaxed);
-    }
-
-    fn set(&self, m: u32, at: u64, cpu: u64) {
-        self.m.store(NOBODYS, Relaxed);
-        fence(Release); // who sees what follows sees that
-        self.at.store(at, Relaxed);
-        self.cpu.store(cpu, Relaxed);
-        self.m.store(m, Release);
-    }
-
-    /// When it was, and what it showed, if it is this thread's.
-    fn of(&self, m: u32) -> Option<(u64, u64)> {
-        let is_its = self.m.load(Acquire) == m;
-        let seen = (self.at.load(Relaxed), self.cpu.load(Relaxed));
-        fence(Acquire);
-        (is_its && self.m.load(Relaxed) == m).then_some(seen)
-    }
-}
 
 /// See the [module](self).
 pub(crate) struct Local {
@@ -115,41 +44,17 @@ pub(crate) struct Local {
     pub(super) since: AtomicU64,
     pub(super) until: AtomicU64,
     key: AtomicU64,
-    /// Time in this turn in which another process ran, as far as the monitor has seen.
-    stolen: AtomicU64,
-    /// Time in this turn in which the goroutine was in a blocking section that is over.
-    pub(super) slept: AtomicU64,
-    /// As `stolen`, since the last reading of the clock: for who asks before the next, which finds out by itself.
-    lost: AtomicU64,
-    /// Since when the turn's goroutine is in a blocking section; 0: it is not.
-    pub(super) blocked: AtomicU64,
     pub(super) ring: RunQueue<G>,
     /// In all lists together.
     listed: AtomicUsize,
     lanes: Lock<GroupLanes>,
     /// Dispatches before this turn.
     tick: AtomicU32,
-    last: AtomicPtr<G>,
-    mark: AtomicU64,
-    /// The dispatch before which the clock was read last, and the one before which it is to be read again.
-    read_at: Cell<u32>,
-    read_next: Cell<u32>,
-    /// The dispatch up to which it is read at every one.
-    exact_to: Cell<u32>,
-    /// What the clock of the P's thread showed after the last long run, and whose it is.
-    own: Cell<(u32, u64)>,
-    reading: Reading,
+    pub(super) meter: Meter,
 }
 
 // SAFETY: `Cell`s are used by the P's owner only, as those of the P itself are.
 unsafe impl Sync for Local {}
-
-/// What the CPU clock of a P's thread shows, and which M that is.
-fn thread_cpu(p: &P) -> Option<(u32, u64)> {
-    // SAFETY: an M that owns a P is alive; so is one that was just robbed, for those who rob are watched (`monitor`, I2).
-    let m = unsafe { p.m.load(Acquire).as_ref() }?;
-    Some((m.id, m.gauge()?.cpu_ns()?))
-}
 
 /// Every so many dispatches whoever waits in the list goes before the ring.
 #[inline]
@@ -168,21 +73,11 @@ impl Local {
             since: AtomicU64::new(0),
             until: AtomicU64::new(0),
             key: AtomicU64::new(Key::IDLE.to_bits()),
-            stolen: AtomicU64::new(0),
-            slept: AtomicU64::new(0),
-            lost: AtomicU64::new(0),
-            blocked: AtomicU64::new(0),
             ring: RunQueue::new(),
             listed: AtomicUsize::new(0),
             lanes: Lock::new(Lanes::new(p, Storage::new(1))),
             tick: AtomicU32::new(0),
-            last: AtomicPtr::new(ptr::null_mut()),
-            mark: AtomicU64::new(0),
-            read_at: Cell::new(0),
-            read_next: Cell::new(0),
-            exact_to: Cell::new(0),
-            own: Cell::new((NOBODYS, 0)),
-            reading: Reading::new(),
+            meter: Meter::new(),
         }
     }
 
@@ -299,8 +194,7 @@ impl Local {
 
     /// Whether the one that runs in the turn of `lane` is a hog. A moment's view, for who would take its place.
     pub(super) fn has_hog(&self, lane: u32) -> bool {
-        // SAFETY: headers are type-stable, whoever has them by now.
-        let hog = unsafe { self.last.load(Relaxed).as_ref() }.is_some_and(|g| !g.is_light());
+        let hog = self.meter.last().is_some_and(|g| !g.is_light());
         self.lane() == lane && hog
     }
 
@@ -330,9 +224,7 @@ impl Local {
         self.over.store(false, Relaxed);
         self.graced.set(false);
         self.tick.store(p.tick.load(Relaxed), Relaxed);
-        if now >= self.reading.at.load(Relaxed) + FRESH {
-            self.read_cpu(p, now);
-        }
+        self.meter.begin(p);
     }
 
     fn refill(&self, lanes: &mut GroupLanes, id: GroupId, n: usize) -> bool {
@@ -376,14 +268,14 @@ impl Local {
         unsafe { self.ring.pop() }
     }
 
-    /// The turn is over: what is left in the ring goes back to the list, and the time is charged, less what its thread had [not](Self::unrun).
+    /// The turn is over: what is left in the ring goes back to the list, and what it `used` is charged.
     pub(super) fn settle(
         &self,
         p: &P,
         lanes: &mut GroupLanes,
         ledger: &Ledger,
         now: u64,
-        unrun: Option<u64>,
+        used: u64,
     ) -> Option<Ended> {
         let lane = self.lane();
         if lane == NO_LANE {
@@ -408,18 +300,7 @@ impl Local {
         }
         self.lane.store(NO_LANE, Relaxed);
         self.key.store(Key::IDLE.to_bits(), Relaxed);
-        let mut slept = self.slept.swap(0, Relaxed);
-        let blocked = self.blocked.swap(0, Relaxed);
-        if blocked != 0 {
-            slept += now.saturating_sub(blocked);
-        }
-        let stolen = self.stolen.swap(0, Relaxed);
-        let off = match unrun {
-            // Of which the sections are a part, but for CPU time used in them.
-            Some(unrun) => unrun.max(slept),
-            None => stolen + slept,
-        };
-        lanes.end(ledger, now, off)
+        lanes.end(ledger, now, used)
     }
 
     /// Whether a light goroutine that gave way goes into the ring: its lane has the turn, and others may help with what is there.
@@ -499,160 +380,26 @@ impl Local {
 
     // ---- CPU time ----
 
-    /// Before the next dispatch: who ran is charged, if it is time for a clock.
-    #[inline]
-    pub(super) fn account(&self, p: &P) {
-        let tick = p.tick.load(Relaxed);
-        // More than half of all numbers away is behind.
-        if tick.wrapping_sub(self.read_next.get()) as i32 >= 0 {
-            self.read_clock(p, tick);
+    /// `m` takes the P, and calls this.
+    pub(in crate::sched) fn taken(&self, m: &M) {
+        match self.is_on() {
+            true => self.meter.taken(m),
+            false => m.paid.store(0, Relaxed), // `meter`, C5
         }
     }
 
-    #[cold]
-    fn read_clock(&self, p: &P, tick: u32) {
-        let ran = self.charge_last(p);
-        let runs = tick.wrapping_sub(self.read_at.get()).max(1);
-        if ran > LONG_RUN * u64::from(runs) {
-            self.exact_to.set(tick.wrapping_add(EXACT));
+    /// The P leaves its thread in the middle of what may be a turn.
+    pub(in crate::sched) fn pass_on(&self, p: &P) {
+        if self.is_on() {
+            self.meter.read(p);
         }
-        let next = match self.exact_to.get().wrapping_sub(tick) {
-            1..=EXACT => 1,
-            _ => (2 * runs).min(MAX_SKIP),
-        };
-        self.read_at.set(tick);
-        self.read_next.set(tick.wrapping_add(next));
-    }
-
-    /// Charges who ran last with the time since the last reading. Of a long run it looks at its thread's clock too: the system may have run something else.
-    pub(super) fn charge_last(&self, p: &P) -> u64 {
-        let ticks = clock::ticks();
-        let mut ns = self.unread_ns(ticks);
-        self.mark.store(ticks, Relaxed);
-        if self.lost.load(Relaxed) != 0 {
-            self.lost.store(0, Relaxed); // of what is added just now, a little may be lost
-        }
-        if ns >= LEAST_STOLEN
-            && let Some(read) = thread_cpu(p)
-        {
-            let (m, before) = self.own.replace(read);
-            if m == read.0 {
-                ns = ns.min(read.1.saturating_sub(before));
-            }
-        }
-        // SAFETY: it ran here last, and headers are type-stable; one that ended takes itself out (`charge_own`).
-        let last = unsafe { self.last.load(Relaxed).as_ref() };
-        last.map_or(0, |g| {
-            g.charge(ns);
-            ns
-        })
-    }
-
-    /// Up to `ticks` since the last reading of the clock.
-    fn unread_ns(&self, ticks: u64) -> u64 {
-        clock::ticks_to_ns(ticks.saturating_sub(self.mark.load(Relaxed)))
-    }
-
-    /// Reads the CPU clock of the P's thread: whose it is, and what it shows.
-    fn read_cpu(&self, p: &P, now: u64) -> Option<(u32, u64)> {
-        let read = thread_cpu(p);
-        match read {
-            Some((m, cpu)) => self.reading.set(m, now, cpu),
-            None => self.reading.forget(),
-        }
-        read
-    }
-
-    /// A thread has the P from here on, which calls this: another one than before, or the same after a sleep.
-    pub(in crate::sched) fn taken(&self, p: &P) {
-        if self.lane() != NO_LANE {
-            let read = self.read_cpu(p, clock::now_ns());
-            self.own.set(read.unwrap_or((NOBODYS, 0)));
-        } else {
-            self.reading.forget(); // the next turn begins with one
-        }
-    }
-
-    /// How long of the turn, which ends now, its thread was not on a CPU: it waited for one, or slept. None of short turns, and where the
-    /// thread's clock was not read.
-    pub(super) fn unrun(&self, p: &P, now: u64) -> Option<u64> {
-        let lasted = now.saturating_sub(self.since.load(Relaxed));
-        if self.lane() == NO_LANE || lasted < LEAST_STOLEN {
-            return None;
-        }
-        let whose = self.reading.m.load(Relaxed);
-        let before = self.reading.of(whose);
-        let (m, cpu) = self.read_cpu(p, now)?;
-        let (at, was) = before.filter(|_| whose == m)?;
-        let ran = cpu.saturating_sub(was);
-        let price = LEAST_STOLEN.min(ran / HANDING_OVER) + ran / SCHEDULING;
-        let passed = now - at.min(now - lasted);
-        Some(passed.saturating_sub(ran + price).min(lasted))
-    }
-
-    /// The monitor's look at a turn whose thread is `m`: its CPU clock shows `cpu` now. For how long of the turn it was on none.
-    pub(super) fn note_cpu(&self, m: u32, cpu: u64, now: u64) -> u64 {
-        let since = self.since.load(Relaxed);
-        let turn = self.lane() != NO_LANE && self.blocked.load(Relaxed) == 0;
-        let Some((at, was)) = self.reading.of(m).filter(|_| turn) else {
-            return self.stolen.load(Relaxed);
-        };
-        let passed = now.saturating_sub(at.min(since));
-        let off = passed.saturating_sub(cpu.saturating_sub(was));
-        let before = self.stolen.load(Relaxed);
-        if off > before + LEAST_STOLEN && self.since.load(Relaxed) == since {
-            self.stolen.store(off, Relaxed);
-            self.lost.fetch_add(off - before, Relaxed);
-        }
-        self.stolen.load(Relaxed)
-    }
-
-    /// Another one runs: if who ran before is in a blocking section, that one went with it.
-    #[inline]
-    pub(super) fn leave_section(&self) {
-        if self.blocked.load(Relaxed) != 0 {
-            let since = self.blocked.swap(0, Relaxed);
-            self.slept
-                .fetch_add(clock::now_ns().saturating_sub(since), Relaxed);
-        }
-    }
-
-    /// `g` is about to run, or nobody.
-    #[inline]
-    pub(super) fn set_last(&self, g: *const G) {
-        self.last.store(g.cast_mut(), Relaxed);
-    }
-
-    /// Who ran last is charged, and the clock starts anew: what comes before the next is nobody's.
-    pub(super) fn forget_last(&self, p: &P) {
-        if !self.last.load(Relaxed).is_null() {
-            self.charge_last(p);
-            self.set_last(ptr::null());
-        }
-        let tick = p.tick.load(Relaxed);
-        self.read_at.set(tick);
-        self.read_next.set(tick);
-    }
-
-    /// What `g` ran for and was not charged with yet, if it runs here.
-    pub(super) fn charging_ns(&self, g: &G) -> u64 {
-        if !ptr::eq(self.last.load(Relaxed), g) || self.lane() == NO_LANE {
-            return 0;
-        }
-        let lost = self.lost.load(Relaxed);
-        self.unread_ns(clock::ticks()).saturating_sub(lost)
     }
 
     /// The time of a group's turn that goes on here.
-    pub(super) fn running_ns(&self, id: GroupId, now: u64) -> u64 {
-        if self.lane() as usize != id.index() {
-            return 0;
+    pub(super) fn running_ns(&self, id: GroupId) -> u64 {
+        match self.lane() as usize == id.index() {
+            true => self.meter.turn_ns(),
+            false => 0,
         }
-        let end = match self.blocked.load(Relaxed) {
-            0 => now,
-            since => since,
-        };
-        end.saturating_sub(self.since.load(Relaxed))
-            .saturating_sub(self.stolen.load(Relaxed) + self.slept.load(Relaxed))
     }
 }

@@ -9,7 +9,7 @@
 //! Rejected: a lock around every switch in a group (a third more for a yield); one ring for all groups (it would have to be sorted).
 //!
 //! # Files
-//! `record` a group, as the program sees it · `local` a P's part · `fifo` the order within a group · `turn` whose turn it is; stealing ·
+//! `record` a group, as the program sees it · `local` a P's part · `meter` who pays for what its thread runs · `fifo` the order within a group · `turn` whose turn it is; stealing ·
 //! `wake` queueing, and who gives way for it · `stop` ends of turns: monitor, handler, blocking sections · `govern` the limit on governed groups, and latency feedback · `lend`
 //! lock owners run in the name of who waits for them.
 //!
@@ -46,6 +46,7 @@ mod fifo;
 mod govern;
 mod lend;
 mod local;
+mod meter;
 mod record;
 mod stop;
 mod turn;
@@ -255,7 +256,7 @@ impl Groups {
         let now = clock::now_ns();
         usage.throttled_ns += self.ledger.paused_ns(id, now);
         for p in shared.all_ps() {
-            usage.cpu_ns += p.groups.running_ns(id, now);
+            usage.cpu_ns += p.groups.running_ns(id);
         }
         usage
     }
@@ -448,7 +449,10 @@ fn leave(g: &G) {
 
 /// CPU time of a goroutine, in ns, up to now if it runs.
 pub(crate) fn cpu_ns(shared: &Shared, g: &G) -> u64 {
-    let running = shared.all_ps().map(|p| p.groups.charging_ns(g)).max();
+    let running = shared
+        .all_ps()
+        .map(|p| p.groups.meter.goroutine_ns(g))
+        .max();
     g.charged() + running.unwrap_or(0)
 }
 

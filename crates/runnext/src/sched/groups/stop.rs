@@ -188,7 +188,12 @@ impl Shared {
         let ran = cpu.saturating_sub(seen.cpu);
         (seen.m, seen.cpu, seen.at) = (m.id, cpu, now);
         let computes = same && ran > passed / 4 * 3;
-        (computes, p.groups.note_cpu(m.id, cpu, now))
+        let since = p.groups.since.load(Relaxed);
+        let away = match p.groups.lane() {
+            NO_LANE => 0,
+            _ => p.groups.meter.look(m, cpu, since, now),
+        };
+        (computes, away)
     }
 
     /// Whether anything waits that may run: of other lanes, anywhere; of `lane`, which runs on `p`, far more elsewhere than here.
@@ -217,14 +222,25 @@ impl Shared {
     }
 
     /// `g` goes on, with its thread, on a P that the thread found idle, or was handed: perhaps out of the global queue, or for want of another
-    /// thread. If that is not in its group's turn it is from now on; or, if its group may not run, it gives way as soon as it can (I3).
-    pub(in crate::sched) fn resume_in_group(&self, m: &M, g: &G) {
+    /// thread. If that is not in its group's turn it is from now on; or, if its group may not run, it gives way as soon as it can (I3). In any case its
+    /// group pays, for the thread's `arrears` too.
+    pub(in crate::sched) fn resume_in_group(&self, m: &M, g: &G, arrears: u64) {
         let (lane, p) = (g.lane(), m.p());
-        if lane != ROOT_LANE && lane != p.groups.lane() && !turn::open(self, p, g) {
-            p.groups.over.store(true, Relaxed);
+        let here = &p.groups;
+        if lane == ROOT_LANE && !here.is_on() {
+            return;
+        }
+        if arrears != 0 {
+            // Before its group is asked whether it may run.
+            g.charge(arrears);
+            self.charge_outside(g, arrears, clock::now_ns());
+        }
+        if lane != ROOT_LANE && lane != here.lane() && !turn::open(self, p, g) {
+            here.over.store(true, Relaxed);
             m.note.leave(p.slice.load(Relaxed), false);
             self.hurry(clock::now_ns());
         }
+        here.meter.resumed(g);
     }
 
     /// In the preemption handler, on a P that takes turns: `g` goes back to its lane, and the P to who is next. False: that is `g` itself.
@@ -292,6 +308,7 @@ impl Shared {
         self.threads.check_spares(self);
         if let Some(spare) = spare {
             self.wake_one();
+            spare.collect(); // nobody's: from here on it runs for the turn
             spare.hand_with(p, next);
             return;
         }
@@ -364,8 +381,8 @@ pub(super) fn charge_own(g: &G) {
         && call.g().is_some_and(|own| ptr::eq(own, g))
     {
         m.p().eye.ending(g);
-        m.p().groups.charge_last(m.p());
-        m.p().groups.set_last(ptr::null());
+        m.p().groups.meter.read(m.p());
+        m.p().groups.meter.set_last(ptr::null());
     }
 }
 
@@ -376,9 +393,7 @@ pub(in crate::sched) fn blocked(p: &P) -> u64 {
         return 0;
     }
     let now = clock::now_ns();
-    here.charge_last(p);
-    here.set_last(ptr::null());
-    here.blocked.store(now, Relaxed);
+    here.meter.open_section(p, now);
     now
 }
 
@@ -395,12 +410,11 @@ pub(in crate::sched) fn unblocked(since: u64, kept: bool) {
     if kept {
         let call = crate::sched::call::Call::brief();
         if let Some(m) = call.m() {
-            let here = &m.p().groups;
-            if here.blocked.swap(0, Relaxed) == since {
-                here.slept.fetch_add(lasted, Relaxed);
-                here.charge_last(m.p());
+            let meter = &m.p().groups.meter;
+            if meter.section() == since {
+                meter.close_section(m.p());
                 if let Some(g) = m.g() {
-                    here.set_last(g);
+                    meter.set_last(g);
                 }
             }
         }

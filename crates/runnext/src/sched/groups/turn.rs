@@ -34,7 +34,7 @@ pub(in crate::sched) enum Next {
 #[inline]
 pub(in crate::sched) fn next(shared: &Shared, p: &P) -> Next {
     let here = &p.groups;
-    here.account(p);
+    here.meter.account(p);
     if !here.over.load(Relaxed)
         && let Some(g) = in_turn(shared, p)
     {
@@ -70,8 +70,10 @@ fn from_root(shared: &Shared, p: &P) -> Option<NonNull<G>> {
 fn dispatched(shared: &Shared, p: &P, g: NonNull<G>) -> NonNull<G> {
     // SAFETY: it was queued, so it is alive.
     let header = unsafe { g.as_ref() };
-    p.groups.set_last(header);
-    p.groups.leave_section();
+    p.groups.meter.set_last(header);
+    if p.groups.meter.section() != 0 {
+        p.groups.meter.close_section(p); // it went with who ran before
+    }
     if header.stamp().load(Relaxed) != 0 {
         measure(shared, p, header);
     }
@@ -116,7 +118,7 @@ pub(super) fn turn(shared: &Shared, p: &P) -> Next {
         let mut lanes = here.lanes();
         if lanes.refresh(ledger, now) {
             here.set_on(false);
-            here.forget_last(p);
+            here.meter.stop(p);
             return Next::Plain;
         }
         let pick = lanes.pick(ledger, now, root, steal);
@@ -146,7 +148,7 @@ pub(super) fn turn(shared: &Shared, p: &P) -> Next {
                 for at in [timer, until].into_iter().flatten() {
                     shared.arm_groups(at);
                 }
-                here.forget_last(p);
+                here.meter.rest(p);
                 return Next::Search;
             }
         }
@@ -215,18 +217,24 @@ impl Shared {
     pub(in crate::sched) fn end_turn(&self, p: &P) {
         if p.groups.is_on() {
             self.end_turn_at(p, clock::now_ns());
-            p.groups.forget_last(p);
+            p.groups.meter.rest(p);
         }
     }
 
     /// Whose turn that was.
     pub(super) fn end_turn_at(&self, p: &P, now: u64) -> Option<GroupId> {
-        let unrun = p.groups.unrun(p, now);
-        p.groups.charge_last(p);
+        let here = &p.groups;
+        let used = here.meter.end(p);
+        if here.lane() == NO_LANE {
+            if let Some(g) = here.meter.last().filter(|_| used != 0) {
+                self.charge_outside(g, used, now);
+            }
+            return None;
+        }
+        let ledger = &self.groups.ledger;
         let ended = {
-            let mut lanes = p.groups.lanes();
-            p.groups
-                .settle(p, &mut lanes, &self.groups.ledger, now, unrun)?
+            let mut lanes = here.lanes();
+            here.settle(p, &mut lanes, ledger, now, used)?
         };
         if ended.governed {
             self.charge_governed(ended.group, ended.used, now);
@@ -235,6 +243,15 @@ impl Shared {
             self.wake_one();
         }
         Some(ended.group)
+    }
+
+    /// The group in whose name `g` runs pays for what was in none of its turns.
+    pub(super) fn charge_outside(&self, g: &G, ns: u64, now: u64) {
+        let (ledger, id) = (&self.groups.ledger, GroupId::from_index(g.lane() as usize));
+        ledger.charge(id, ns, now);
+        if ledger.group(id).is_governed() {
+            self.charge_governed(id, ns, now);
+        }
     }
 
     /// Whether a group's goroutine waits on `p`, and may run.

@@ -1,0 +1,371 @@
+//! What a P's thread runs for, and who pays: one meter for turns and for goroutines.
+//!
+//! # Words
+//! *piece*: the time from one reading to the next. *arrears*: what a thread ran for without a P since somebody last paid for it: robbed, or on its way
+//! out of a turn and back into one.
+//!
+//! | word                      | written by                                                           | read by                        |
+//! |---------------------------|----------------------------------------------------------------------|--------------------------------|
+//! | [`M::paid`]               | the thread; who robbed it, or hands it a P                           | the monitor                    |
+//! | `ran`, `mark`, `section`, `last` | the owner of the P                                            | the monitor; who asks for CPU time |
+//! | `away`                    | the monitor; cleared by the owner                                    | who asks for CPU time          |
+//!
+//! # Contract
+//! C1  A thread's CPU time is paid for once: `paid` says how much is. It goes back only for what was charged and not had.
+//! C2  [`Meter::read`] is where the clocks are read: a turn and its goroutines pay by the same figures.
+//! C3  The owner reads where a switch's reading is due, where a turn ends and a blocking section opens, and before the P leaves a thread in a turn.
+//! C4  Arrears go to the group of the goroutine that the thread brings, turn or not. If it brings none they are nobody's; so are searches and blocking
+//!     sections.
+//! C5  `paid` is 0 while the thread's P takes no turns: nothing is owed then, and no clock read. Whoever pays has one that is not.
+//!
+//! # Which clock
+//! A thread's CPU clock costs half a microsecond, so a short piece ([`LEAST_STOLEN`]) is charged by the ticks that passed. If the system ran something
+//! else meanwhile, the piece is a long one, and is charged by the CPU clock. What is wrong about short ones is put right at least every [`FRESH`].
+//!
+//! # Single goroutines
+//! Ticks at every switch would still be a good part of it. So they are read at every switch only while some runs are long ([`LONG_RUN`], [`EXACT`]);
+//! if all are short, only every so many, up to [`MAX_SKIP`], and whoever runs then pays for the piece. Who runs long is charged exactly, who runs
+//! often but shortly by fair sampling. A turn is always charged exactly.
+
+use std::cell::Cell;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::*};
+
+use runnext_core::owner::{Home, State};
+use runnext_sys::clock;
+
+use crate::g::G;
+use crate::m::{Gauge, M};
+use crate::p::P;
+
+/// After a run of this length, in ns, the clock is read at so many switches in a row: one that computes and those it wakes, which do not, take
+/// turns, and no sampling by count is fair to both. If all of them are as short as can be it costs a twelfth, mostly nothing.
+const LONG_RUN: u64 = 2_000;
+const EXACT: u32 = 32;
+/// The most switches from one reading of the clock to the next: a prime, or of those that take turns always the same one would be charged.
+const MAX_SKIP: u32 = 67;
+/// Less than this is not lost but measured late, in ns.
+const LEAST_STOLEN: u64 = 100_000;
+/// The longest that no CPU clock is read, in ns: a reading every millisecond is half a thousandth of it.
+const FRESH: u64 = 1_000_000;
+/// The monitor's looks are the price of scheduling, which groups pay, as much as this part of what they ran. What other processes take is more.
+const SCHEDULING: u64 = 16;
+
+/// See the [module](self).
+pub(super) struct Meter {
+    /// What the running turn is charged with so far, in ns.
+    ran: AtomicU64,
+    /// The last reading, in ticks.
+    mark: AtomicU64,
+    /// What was charged by ticks since the last reading of the thread's CPU clock, in ns; [`FRESH`] if there was none.
+    guessed: Cell<u64>,
+    /// For how long since the last reading the thread was on no CPU, in ns, as far as the monitor has seen.
+    away: AtomicU64,
+    /// Since when the turn's goroutine is in a blocking section, in ns; 0: it is not.
+    section: AtomicU64,
+    /// Who pays next. Null: nobody, or the turn alone.
+    last: AtomicPtr<G>,
+    /// The P searches, or rests: nobody pays.
+    idle: Cell<bool>,
+    /// The dispatch before which the clock was read last, and the one before which it is to be read again.
+    read_at: Cell<u32>,
+    read_next: Cell<u32>,
+    /// The dispatch up to which it is read at every one.
+    exact_to: Cell<u32>,
+}
+
+impl Meter {
+    pub(super) fn new() -> Meter {
+        Meter {
+            ran: AtomicU64::new(0),
+            mark: AtomicU64::new(0),
+            guessed: Cell::new(FRESH),
+            away: AtomicU64::new(0),
+            section: AtomicU64::new(0),
+            last: AtomicPtr::new(ptr::null_mut()),
+            idle: Cell::new(true),
+            read_at: Cell::new(0),
+            read_next: Cell::new(0),
+            exact_to: Cell::new(0),
+        }
+    }
+
+    // ---- by the owner of the P ----
+
+    /// Before the next dispatch: who ran is charged, if it is time for a reading.
+    #[inline]
+    pub(super) fn account(&self, p: &P) {
+        let tick = p.tick.load(Relaxed);
+        // More than half of all numbers away is behind.
+        if tick.wrapping_sub(self.read_next.get()) as i32 >= 0 {
+            self.account_now(p, tick);
+        }
+    }
+
+    #[cold]
+    fn account_now(&self, p: &P, tick: u32) {
+        let ran = self.read(p);
+        let runs = tick.wrapping_sub(self.read_at.get()).max(1);
+        if ran > LONG_RUN * u64::from(runs) {
+            self.exact_to.set(tick.wrapping_add(EXACT));
+        }
+        let next = match self.exact_to.get().wrapping_sub(tick) {
+            1..=EXACT => 1,
+            _ => (2 * runs).min(MAX_SKIP),
+        };
+        self.read_at.set(tick);
+        self.read_next.set(tick.wrapping_add(next));
+    }
+
+    /// A piece ends: the turn pays for it, and who ran last. How much, in ns.
+    pub(super) fn read(&self, p: &P) -> u64 {
+        let ticks = clock::ticks();
+        let wall = self.unread_ns(ticks);
+        self.mark.store(ticks, Relaxed);
+        if self.away.load(Relaxed) != 0 {
+            self.away.store(0, Relaxed);
+        }
+        let ns = self.used(p, wall);
+        if self.idle.get() || self.section.load(Relaxed) != 0 {
+            return 0; // C4
+        }
+        self.ran.store(self.ran.load(Relaxed) + ns, Relaxed);
+        if let Some(g) = self.last() {
+            g.charge(ns);
+        }
+        ns
+    }
+
+    /// How much CPU time a piece took that lasted for `wall` ns, up to now.
+    fn used(&self, p: &P, wall: u64) -> u64 {
+        // SAFETY: an M that owns a P is alive; so is one that was just robbed, for those who rob are watched (`monitor`, I2).
+        let Some(m) = (unsafe { p.m.load(Acquire).as_ref() }) else {
+            return 0;
+        };
+        let guessed = self.guessed.get().saturating_add(wall);
+        // Who robbed it reads exactly: the thread may have another P by now, and write `paid` too.
+        let own = m.state() == State::Rt && ptr::eq(m.p_ptr(), p);
+        if wall < LEAST_STOLEN && guessed < FRESH && own {
+            self.guessed.set(guessed);
+            m.paid.store(m.paid.load(Relaxed) + wall, Relaxed);
+            return wall;
+        }
+        self.guessed.set(0);
+        m.collect().map_or(wall, |ran| {
+            ran + wall.saturating_sub(ran).min(ran / SCHEDULING)
+        })
+    }
+
+    /// Up to `ticks` since the last reading.
+    fn unread_ns(&self, ticks: u64) -> u64 {
+        clock::ticks_to_ns(ticks.saturating_sub(self.mark.load(Relaxed)))
+    }
+
+    /// A turn begins. What came since the last one ended is its own, unless the P searched or rested.
+    pub(super) fn begin(&self, p: &P) {
+        if self.idle.get() {
+            self.read(p);
+            self.idle.set(false);
+        }
+    }
+
+    /// The turn ends, a section that is open with it: what is to be charged.
+    pub(super) fn end(&self, p: &P) -> u64 {
+        self.read(p);
+        self.section.store(0, Relaxed);
+        let ran = self.ran.load(Relaxed);
+        self.ran.store(0, Relaxed);
+        ran
+    }
+
+    /// After the end of a turn: until the next one begins nobody pays.
+    pub(super) fn rest(&self, p: &P) {
+        self.set_last(ptr::null());
+        self.idle.set(true);
+        let tick = p.tick.load(Relaxed);
+        self.read_at.set(tick);
+        self.read_next.set(tick.wrapping_add(1));
+    }
+
+    /// The P takes no turns any more.
+    pub(super) fn stop(&self, p: &P) {
+        self.rest(p);
+        // SAFETY: the caller's thread, which owns the P.
+        if let Some(m) = unsafe { p.m.load(Relaxed).as_ref() } {
+            m.paid.store(0, Relaxed); // C5
+        }
+    }
+
+    /// `m` has the P from here on, perhaps in the middle of a turn.
+    pub(super) fn taken(&self, m: &M) {
+        if m.paid.load(Relaxed) == 0 {
+            m.collect(); // C5
+        }
+        self.mark.store(clock::ticks(), Relaxed);
+        self.guessed.set(FRESH);
+    }
+
+    /// `g` came with its thread, and pays from here on, in a turn or not.
+    pub(super) fn resumed(&self, g: &G) {
+        self.set_last(g);
+        self.idle.set(false);
+    }
+
+    /// `g` is about to run, or nobody.
+    #[inline]
+    pub(super) fn set_last(&self, g: *const G) {
+        self.last.store(g.cast_mut(), Relaxed);
+    }
+
+    /// Who ran last, or runs.
+    pub(super) fn last(&self) -> Option<&G> {
+        // SAFETY: it ran here, and headers are type-stable; one that ends takes itself out (`charge_own`).
+        unsafe { self.last.load(Relaxed).as_ref() }
+    }
+
+    // ---- blocking sections; by the owner ----
+
+    /// The goroutine that runs opens one, at `now`.
+    pub(super) fn open_section(&self, p: &P, now: u64) {
+        self.read(p);
+        self.set_last(ptr::null());
+        self.section.store(now, Relaxed);
+    }
+
+    /// Since when one is open; 0: none is.
+    #[inline]
+    pub(super) fn section(&self) -> u64 {
+        self.section.load(Relaxed)
+    }
+
+    /// It is over, or its goroutine left the thread and took it along.
+    #[cold]
+    pub(super) fn close_section(&self, p: &P) {
+        self.read(p);
+        self.section.store(0, Relaxed);
+    }
+
+    // ---- by others ----
+
+    /// The monitor's look at a turn that began at `since`: the CPU clock of its thread, which may not have arrived yet, shows `cpu` now. For how long
+    /// of the turn none of its threads was on a CPU, a moment's view.
+    pub(super) fn look(&self, m: &M, cpu: u64, since: u64, now: u64) -> u64 {
+        if self.section() != 0 {
+            return 0;
+        }
+        let unpaid = match m.paid.load(Relaxed) {
+            0 => 0,
+            paid => cpu.saturating_sub(paid),
+        };
+        let away = self.unread_ns(clock::ticks()).saturating_sub(unpaid);
+        if away > self.away.load(Relaxed) + LEAST_STOLEN {
+            self.away.store(away, Relaxed);
+        }
+        let ran = self.ran.load(Relaxed) + unpaid;
+        now.saturating_sub(since).saturating_sub(ran)
+    }
+
+    /// What the running turn is to be charged with, as far as can be seen.
+    pub(super) fn turn_ns(&self) -> u64 {
+        self.ran.load(Relaxed) + self.piece_ns()
+    }
+
+    /// What `g` ran for and was not charged with yet, if it runs here.
+    pub(super) fn goroutine_ns(&self, g: &G) -> u64 {
+        match ptr::eq(self.last.load(Relaxed), g) {
+            true => self.piece_ns(),
+            false => 0,
+        }
+    }
+
+    fn piece_ns(&self) -> u64 {
+        match self.section() {
+            0 => self
+                .unread_ns(clock::ticks())
+                .saturating_sub(self.away.load(Relaxed)),
+            _ => 0,
+        }
+    }
+}
+
+impl M {
+    /// Takes what this thread ran for since somebody last paid for it, in ns; nothing the first time. None: nobody knows. By the thread, by who robbed it,
+    /// or who is about to hand it a P.
+    pub(super) fn collect(&self) -> Option<u64> {
+        let cpu = self.gauge().and_then(Gauge::cpu_ns)?;
+        // Of a thread and who robbed it the first one takes it. C1
+        match self.paid.fetch_max(cpu, Relaxed) {
+            0 => Some(0),
+            paid if paid > cpu => {
+                if self.state() == State::Rt {
+                    self.paid.store(cpu, Relaxed); // short pieces were too long
+                }
+                Some(0)
+            }
+            paid => Some(cpu - paid),
+        }
+    }
+
+    /// The arrears of this thread, which is about to take a P and brings its goroutine. By the thread itself.
+    pub(in crate::sched) fn arrears(&self) -> u64 {
+        if self.paid.load(Relaxed) == 0 {
+            return 0; // C5
+        }
+        let ran = self.collect().unwrap_or(0);
+        match self.home.get() {
+            Home::User => ran,
+            Home::Blk => 0, // C4
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    /// A thread that was handed the P and had no CPU yet was taken for one that had computed all the time, and its turn was over when it arrived.
+    #[test]
+    fn a_thread_that_has_not_arrived_is_away() {
+        let (meter, m) = (Meter::new(), M::new(0, ptr::null()));
+        meter.taken(&m);
+        let (since, now, before) = (7 * MS, 12 * MS, 3 * MS);
+        for (paid, cpu, away) in [
+            (0, before, 5 * MS),
+            (before, before, 5 * MS),
+            (before, before + 2 * MS, 3 * MS),
+            (before, before + 5 * MS, 0),
+            (before, before + 9 * MS, 0),
+        ] {
+            m.paid.store(paid, Relaxed);
+            assert_eq!(meter.look(&m, cpu, since, now), away, "{paid}, {cpu}");
+        }
+        // Of what another thread had run for in the turn, too.
+        meter.ran.store(MS, Relaxed);
+        assert_eq!(meter.look(&m, before + 2 * MS, since, now), 2 * MS);
+    }
+
+    #[test]
+    fn a_threads_time_is_collected_once() {
+        let m = M::new(0, ptr::null());
+        m.install();
+        let spin = || {
+            let begin = m.gauge().and_then(Gauge::cpu_ns);
+            while m.gauge().and_then(Gauge::cpu_ns) < begin.map(|ns| ns + MS) {}
+        };
+        assert_eq!(m.arrears(), 0, "nobody counts");
+        spin();
+        assert_eq!(m.collect(), Some(0), "from here on");
+        spin();
+        assert!(m.collect() >= Some(MS));
+        spin();
+        assert!(m.arrears() >= MS);
+        spin();
+        m.home.set(Home::Blk);
+        assert_eq!(m.arrears(), 0, "a section's");
+        m.home.set(Home::User);
+        assert!(m.arrears() < MS, "and nobody pays for it later");
+        m.uninstall();
+    }
+}

@@ -1,0 +1,119 @@
+//! Who pays for what threads run: turns that change threads, threads without a processor, a busy machine.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::time::{Duration, Instant};
+
+use runnext::{Runtime, TaskGroup, go};
+
+use crate::basics::compute;
+use crate::common::{built, runtime};
+
+/// What a group was charged with, of what its goroutines computed.
+fn part(group: &TaskGroup, computed: Duration) -> f64 {
+    group.stats().cpu_time.as_secs_f64() / computed.as_secs_f64()
+}
+
+/// A goroutine that is locked to its thread takes the turn there, and what had run in it before was charged to nobody.
+#[test]
+fn a_turn_that_changes_threads_pays_for_all_of_them() {
+    const ROUNDS: u32 = 100;
+    const PIECE: Duration = Duration::from_micros(150);
+    let group = TaskGroup::new("threads");
+    let by_goroutine = built(Runtime::builder().procs(1).preemption(false)).run(|| {
+        let work = |locked: bool| {
+            group.go(move || {
+                let _locked = locked.then(runnext::goroutine::lock_os_thread);
+                for _ in 0..ROUNDS {
+                    compute(PIECE);
+                    runnext::yield_now();
+                }
+            })
+        };
+        let all: Vec<_> = (0..5).map(|i| work(i == 0)).collect();
+        let used = |one: runnext::JoinHandle<()>| {
+            let goroutine = one.goroutine().clone();
+            one.join().unwrap();
+            goroutine.cpu_time()
+        };
+        all.into_iter().map(used).sum::<Duration>()
+    });
+    let part = part(&group, 5 * ROUNDS * PIECE);
+    assert!((0.9..2.0).contains(&part), "{part}");
+    // The same clock for both.
+    let sum = by_goroutine.as_secs_f64() / group.stats().cpu_time.as_secs_f64();
+    assert!((0.8..1.01).contains(&sum), "{sum}");
+}
+
+/// A goroutine that sleeps in the kernel, where its processor is taken from it, and computes before it calls the runtime again.
+fn without_a_processor(group: &TaskGroup, rounds: u32, piece: Duration) -> (Duration, Duration) {
+    let stop = Arc::new(AtomicBool::new(false));
+    let began = Instant::now();
+    runtime(1).run(|| {
+        let busy = {
+            let stop = Arc::clone(&stop);
+            go(move || {
+                while !stop.load(Relaxed) {
+                    runnext::yield_now();
+                }
+            })
+        };
+        let sleeper = group.go(move || {
+            for _ in 0..rounds {
+                // SAFETY: no preconditions.
+                unsafe { libc::usleep(3000) };
+                compute(piece);
+            }
+        });
+        sleeper.join().unwrap();
+        stop.store(true, Relaxed);
+        busy.join().unwrap();
+    });
+    (rounds * piece, began.elapsed())
+}
+
+/// What a thread ran for from when its processor was taken, up to its next call, was charged to nobody.
+#[test]
+fn a_thread_without_a_processor_computes_for_its_group() {
+    let group = TaskGroup::new("sleeps");
+    let (computed, _) = without_a_processor(&group, 60, Duration::from_millis(2));
+    let part = part(&group, computed);
+    assert!((0.8..1.3).contains(&part), "{part}");
+}
+
+/// The same under a quota, of which it had eight times as much.
+#[test]
+fn a_quota_holds_for_a_thread_without_a_processor() {
+    const QUOTA: f64 = 0.03;
+    let group = TaskGroup::builder("sleeps").quota(QUOTA).build();
+    let (computed, took) = without_a_processor(&group, 60, Duration::from_millis(2));
+    // Two ticks of its thread are forgiven, as they are to all.
+    let most = took.mul_f64(2.0 * QUOTA) + Duration::from_millis(40);
+    assert!(computed < most, "{computed:?} in {took:?}");
+}
+
+/// Whether or not its processor is taken meanwhile.
+#[test]
+fn what_is_computed_in_a_blocking_section_is_counted_apart() {
+    const ROUNDS: u32 = 20;
+    const PIECE: Duration = Duration::from_millis(2);
+    for others in [false, true] {
+        let group = TaskGroup::new("sections");
+        let stop = AtomicBool::new(!others);
+        runtime(1).run(|| {
+            runnext::scope(|s| {
+                s.go(|| {
+                    while !stop.load(Relaxed) {
+                        runnext::yield_now();
+                    }
+                });
+                let sections = || (0..ROUNDS).for_each(|_| runnext::blocking(|| compute(PIECE)));
+                group.enter(|| s.go(sections)).join().unwrap();
+                stop.store(true, Relaxed);
+            });
+        });
+        let part = part(&group, ROUNDS * PIECE);
+        assert!(part < 0.3, "{part}, others: {others}");
+        assert!(group.stats().blocking_time >= ROUNDS * PIECE);
+    }
+}
