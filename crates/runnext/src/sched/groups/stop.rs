@@ -12,7 +12,7 @@ use runnext_core::owner::{Seen, State};
 use runnext_sys::clock;
 
 use super::fifo::Fifo;
-use super::local::{Local, NO_LANE};
+use super::local::{GroupLanes, Local, NO_LANE};
 use super::turn::{self, Next};
 use super::{ROOT_LANE, Record};
 use crate::g::G;
@@ -340,29 +340,28 @@ impl Shared {
     /// Goroutines in the lists that bring their own thread: the thread of the first, which sleeps, and its goroutine out of the list.
     pub(in crate::sched) fn take_wired_grouped(&self) -> Option<&'static M> {
         let now = clock::now_ns();
-        for p in self.all_ps().filter(|p| p.groups.listed() != 0) {
+        let mut ps = self.all_ps().filter(|p| p.groups.listed() != 0);
+        ps.find_map(|p| {
             let mut lanes = p.groups.lanes();
-            for i in 0..lanes.groups().len() {
-                let id = lanes.groups()[i];
-                let Some((at, m)) = first_wired(lanes.queue(id)) else {
-                    continue;
-                };
-                p.groups.pluck(&mut lanes, &self.groups.ledger, id, at, now);
-                return Some(m);
-            }
-        }
-        None
+            let (id, at, m) = find_wired(&mut lanes)?;
+            p.groups.pluck(&mut lanes, &self.groups.ledger, id, at, now);
+            Some(m)
+        })
     }
 
     pub(in crate::sched) fn has_wired_grouped(&self) -> bool {
-        self.all_ps().filter(|p| p.groups.listed() != 0).any(|p| {
-            let mut lanes = p.groups.lanes();
-            let ids: [Option<GroupId>; 64] =
-                std::array::from_fn(|i| lanes.groups().get(i).copied());
-            let mut ids = ids.into_iter().flatten();
-            ids.any(|id| first_wired(lanes.queue(id)).is_some())
-        })
+        let mut ps = self.all_ps().filter(|p| p.groups.listed() != 0);
+        ps.any(|p| find_wired(&mut p.groups.lanes()).is_some())
     }
+}
+
+/// The first goroutine in the lists of a P that brings its own thread: its group, its place there, and the thread.
+fn find_wired(lanes: &mut GroupLanes) -> Option<(GroupId, usize, &'static M)> {
+    (0..lanes.groups().len()).find_map(|i| {
+        let id = lanes.groups()[i];
+        let (at, m) = first_wired(lanes.queue(id))?;
+        Some((id, at, m))
+    })
 }
 
 fn first_wired(list: &Fifo) -> Option<(usize, &'static M)> {
