@@ -248,6 +248,11 @@ impl Ledger {
         }
     }
 
+    /// The governor is not to be told of a group any more: it has ended, but for the turn that runs.
+    pub fn ungovern(&self, id: GroupId) {
+        self.group(id).governed.store(0, Relaxed);
+    }
+
     /// The governor stopped a group.
     pub fn hold(&self, id: GroupId, now: u64) {
         self.group(id).hold(&self.clocks, true, now);

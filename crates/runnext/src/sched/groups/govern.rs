@@ -8,7 +8,7 @@
 use std::sync::atomic::Ordering::*;
 
 use runnext_core::group::{
-    CpuLimit, Feedback, Governor, GroupId, Priority, ROOT, Refused, Verdict, config,
+    CpuLimit, Feedback, Governor, GroupId, Ledger, Priority, ROOT, Refused, Verdict, config,
 };
 use runnext_sys::clock;
 
@@ -97,6 +97,22 @@ impl Govern {
         }
     }
 
+    /// A governed group ran for `used` ns. True: it waits from now on. One that has gone is no more charged, though its last turn ends now.
+    fn charge(&mut self, ledger: &Ledger, id: GroupId, used: u64, now: u64) -> bool {
+        let waits =
+            ledger.group(id).is_governed() && self.governor.charge(id, used, now) == Verdict::Wait;
+        if waits {
+            ledger.hold(id, now); // under the lock: a release that follows must find it held
+        }
+        waits
+    }
+
+    /// A group has gone. Both under the lock, or a turn that ends would make it known again.
+    fn forget(&mut self, ledger: &Ledger, id: GroupId) {
+        ledger.ungovern(id);
+        self.governor.forget(id);
+    }
+
     /// Moves into more room for `standing`; the caller drops what comes back.
     fn make_standing(&mut self, mut room: Vec<Standing>) -> Vec<Standing> {
         if room.len() > self.standing.len() {
@@ -137,15 +153,8 @@ impl Shared {
         if matches!(self.groups.limit, Limit::None) {
             return;
         }
-        let waits = {
-            let mut govern = self.groups.governor.lock();
-            let waits = govern.governor.charge(id, used, now) == Verdict::Wait;
-            if waits {
-                // Under the lock: a release that follows must find it held.
-                self.groups.ledger.hold(id, now);
-            }
-            waits
-        };
+        let ledger = &self.groups.ledger;
+        let waits = self.groups.governor.lock().charge(ledger, id, used, now);
         if waits {
             self.release_governed(now);
         }
@@ -175,7 +184,7 @@ impl Shared {
 
     /// A group is gone.
     pub(super) fn forget_governed(&self, id: GroupId) {
-        self.groups.governor.lock().governor.forget(id);
+        self.groups.governor.lock().forget(&self.groups.ledger, id);
     }
 
     /// The number of Ps changed.
@@ -281,6 +290,9 @@ impl Shared {
 mod tests {
     use std::time::Duration;
 
+    use runnext_core::group::GroupConfig;
+    use runnext_core::group::governor::SLICE;
+
     use super::*;
 
     /// Wake-ups were compared with what was asked for, and so with a target of zero each one was late.
@@ -309,5 +321,27 @@ mod tests {
         assert_eq!(standing.seen(7, 150), 50);
         assert_eq!(standing.seen(8, 200), 0);
         assert_eq!(standing.seen(8, 230), 30);
+    }
+
+    /// Its last turn ended after it was forgotten, and the next group in its place had the rest of its slice.
+    #[test]
+    fn a_group_that_has_gone_is_not_known_again() {
+        let config = GroupConfig {
+            governed: true,
+            ..GroupConfig::default()
+        };
+        let ledger = Ledger::new(1, 0);
+        let mut govern = Govern::new(Limit::Part(500_000), 1, 0);
+        govern.governor.reserve(2);
+        let old = ledger.add(&config, 0).unwrap();
+        assert!(!govern.charge(&ledger, old, SLICE / 2, SLICE));
+        govern.forget(&ledger, old);
+        assert!(!govern.charge(&ledger, old, SLICE, 2 * SLICE));
+        ledger.remove(old).unwrap();
+        let new = ledger.add(&config, 2 * SLICE).unwrap();
+        assert_eq!(old, new, "the same place");
+        assert!(!govern.charge(&ledger, new, SLICE / 2, 3 * SLICE));
+        assert!(govern.charge(&ledger, new, SLICE / 2, 4 * SLICE));
+        assert!(ledger.usage(new).throttled);
     }
 }
