@@ -94,7 +94,7 @@ pub struct Ended {
     pub used: u64,
     /// It is governed: tell the governor.
     pub governed: bool,
-    /// It runs on as many Ps as its quota allows, and has work elsewhere: an idle holder should look.
+    /// It ran on as many Ps as its quota allows, or its parent's, and there may be work of it elsewhere, or of its siblings: an idle P should look.
     pub freed: bool,
 }
 
@@ -449,7 +449,7 @@ impl<Q> Lanes<Q> {
             group: r.id,
             used,
             governed: group.is_governed(),
-            freed: wide && group.queued() > u64::from(entity.len),
+            freed: wide && (group.queued() > u64::from(entity.len) || group.has_parent()),
         };
         if r.id != ROOT {
             self.rest(ledger, r.id, now); // the root lane's length is seen at the next pick

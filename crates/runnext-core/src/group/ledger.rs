@@ -183,7 +183,7 @@ impl Ledger {
             return Err(Refused::ParentGone);
         }
         let group = self.group(parent);
-        if group.parent.load(Relaxed) != NONE {
+        if group.has_parent() {
             return Err(Refused::TooDeep);
         }
         group.children.fetch_add(1, Relaxed);
@@ -230,10 +230,18 @@ impl Ledger {
         self.group(id).set_slice(slice);
     }
 
-    /// Changes the quota, or removes it. The Ps that hold the group should be told if they are idle, as after [`release`](Ledger::release).
+    /// Changes the quota, or removes it. The Ps that hold the group, or a child of it, should be told if they are idle, as after
+    /// [`release`](Ledger::release).
     pub fn set_quota(&self, id: GroupId, quota: Option<Quota>, now: u64) {
         let group = self.group(id);
         group.set_quota(&self.clocks, quota, self.procs(), now);
+        if group.children.load(Relaxed) == 0 {
+            return;
+        }
+        // It may have been this quota that stopped them.
+        for child in self.groups().filter(|g| g.parent.load(Relaxed) == id.0) {
+            child.resume(&self.clocks, now);
+        }
     }
 
     /// Limits what all Low groups use together to `ppm` millionths of all cores; None: no limit. For [`Feedback`](super::Feedback).
@@ -515,11 +523,16 @@ impl Ledger {
         best.map(|(_, id)| id)
     }
 
-    /// When, after `now`, the first of the throttled groups that have something queued may go on. For a P that is about to sleep.
+    /// All places, those of groups that are gone too.
+    fn groups(&self) -> impl Iterator<Item = &Group> {
+        (0..self.top.load(Relaxed)).map(|index| self.group(GroupId(index)))
+    }
+
+    /// When, after `now`, the first of the throttled groups may go on. For a P that is about to sleep. Also of those that have nothing queued: something
+    /// may be until then, by somebody who sets no clock.
     pub fn next_resume(&self, now: u64) -> Option<u64> {
-        (0..self.top.load(Relaxed))
-            .map(|index| self.group(GroupId(index)))
-            .filter(|group| group.queued() != 0 && group.word().is_throttled())
+        self.groups()
+            .filter(|group| group.word().is_throttled())
             .map(|group| group.until())
             .filter(|&until| until > now)
             .min()

@@ -294,6 +294,12 @@ impl Group {
         self.governed.load(Relaxed) != 0
     }
 
+    /// Another group's quota binds it.
+    #[inline]
+    pub(super) fn has_parent(&self) -> bool {
+        self.parent.load(Relaxed) != NONE
+    }
+
     /// Its scheduling parameters and counters, as of about now.
     pub fn usage(&self, clocks: &Clocks) -> Usage {
         let word = self.word();

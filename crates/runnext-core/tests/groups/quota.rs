@@ -1,7 +1,7 @@
 //! Quotas: the mean is met, no window is overdrawn, no pause is long, parents bind.
 
 use runnext_core::group::shared::{TICK, quota_capacity};
-use runnext_core::group::{GroupConfig, GroupId, Quota};
+use runnext_core::group::{GroupConfig, GroupId, Lanes, Ledger, Pick, Quota, Storage};
 
 use crate::sim::*;
 
@@ -171,4 +171,86 @@ fn a_quota_can_be_changed_and_removed() {
     let used = sim.measure(&[id], SEC)[0] as f64 / SEC as f64;
     assert!(used > 1.98, "{used}");
     sim.assert_sound();
+}
+
+/// A parent of this quota and two children of it, with what `procs` Ps have queued of them: nothing.
+fn family(procs: usize, cores: f64) -> (Ledger, GroupId, [GroupId; 2], Vec<Lanes<()>>) {
+    let ledger = Ledger::new(procs, 0);
+    let quota = Some(Quota::new(cores, 0).expect("a good quota"));
+    let add = |quota, parent| {
+        let config = GroupConfig {
+            quota,
+            parent,
+            ..GroupConfig::default()
+        };
+        ledger.add(&config, 0).expect("room")
+    };
+    let parent = add(quota, None);
+    let children = [add(None, Some(parent)), add(None, Some(parent))];
+    let lanes = (0..procs).map(|p| Lanes::new(p, Storage::new(ledger.places())));
+    let lanes = lanes.collect();
+    (ledger, parent, children, lanes)
+}
+
+/// Runs what is queued, a millisecond at a time, until nothing may: at that time, and until then.
+fn exhaust(lanes: &mut Lanes<()>, ledger: &Ledger) -> (u64, u64) {
+    let mut now = 0;
+    loop {
+        match lanes.pick(ledger, now, false, false) {
+            Pick::Wait(until) => return (now, until.expect("it may go on")),
+            _ => {
+                now += MS;
+                lanes.end(ledger, now, MS);
+            }
+        }
+    }
+}
+
+/// Children were stopped until their parent's old quota let them go on.
+#[test]
+fn a_parents_new_quota_lets_its_children_go_on() {
+    let (ledger, parent, [child, _], mut lanes) = family(1, 0.01);
+    lanes[0].pushed(&ledger, child, 1, 0);
+    let (now, _) = exhaust(&mut lanes[0], &ledger);
+    assert!(ledger.usage(child).throttled);
+    ledger.set_quota(parent, None, now);
+    assert!(!ledger.usage(child).throttled);
+    let pick = lanes[0].pick(&ledger, now, false, false);
+    assert!(
+        matches!(pick, Pick::Run { group, .. } if group == child),
+        "{pick:?}"
+    );
+}
+
+/// If a group had nothing queued just when its time was looked for, nobody woke up for what it had queued later.
+#[test]
+fn a_pause_is_remembered_with_nothing_queued() {
+    let (ledger, _, [child, _], mut lanes) = family(1, 0.1);
+    lanes[0].pushed(&ledger, child, 1, 0);
+    let (now, until) = exhaust(&mut lanes[0], &ledger);
+    lanes[0].popped(&ledger, child, 1, now);
+    assert_eq!(ledger.next_resume(now), Some(until));
+    lanes[0].pushed(&ledger, child, 1, now);
+    assert_eq!(ledger.next_resume(until), None, "then it is over");
+}
+
+/// A P that could run a sibling was not told.
+#[test]
+fn siblings_may_run_when_their_parent_is_no_longer_at_its_width() {
+    let (ledger, _, [first, second], mut lanes) = family(2, 0.5);
+    let mut now = 0;
+    // Below half of what its bucket holds it is good for one P.
+    lanes[0].pushed(&ledger, first, 1, now);
+    lanes[1].pushed(&ledger, second, 1, now);
+    let wide = loop {
+        let pick = lanes[0].pick(&ledger, now, false, false);
+        assert!(matches!(pick, Pick::Run { .. }), "{pick:?}");
+        if !ledger.may_start(second, now) {
+            break lanes[0].end(&ledger, now, 0).expect("it ran");
+        }
+        now += MS / 4;
+        lanes[0].end(&ledger, now, MS / 4);
+    };
+    assert!(wide.freed, "{wide:?}");
+    assert!(ledger.may_start(second, now));
 }

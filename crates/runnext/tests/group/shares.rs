@@ -133,6 +133,30 @@ fn a_quota_is_kept_and_a_parents_binds() {
     assert!(used[0] < 4 * used[1] && used[1] < 4 * used[0], "{used:?}");
 }
 
+/// A child was throttled for as long as its parent's old quota would have had it wait.
+#[test]
+fn a_parents_new_quota_is_felt_by_its_children_at_once() {
+    let parent = TaskGroup::builder("parent").quota(0.01).build();
+    let child = TaskGroup::builder("child").parent(&parent).build();
+    let stop = AtomicBool::new(false);
+    runtime(1).run(|| {
+        runnext::scope(|s| {
+            child.enter(|| {
+                s.go(|| {
+                    while !stop.load(Relaxed) {
+                        runnext::checkpoint();
+                    }
+                })
+            });
+            until(|| child.stats().throttled);
+            parent.set_quota(None);
+            let throttled = child.stats().throttled;
+            stop.store(true, Relaxed);
+            assert!(!throttled);
+        });
+    });
+}
+
 #[test]
 fn low_gets_the_rest_and_never_nothing() {
     let low = TaskGroup::builder("low").priority(Priority::Low).build();
