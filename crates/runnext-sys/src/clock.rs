@@ -3,7 +3,7 @@
 //! # Why this shape
 //! Timers and deadlines use `CLOCK_MONOTONIC`, the clock the kernel sleeps by. Accounting reads
 //! *ticks*, which are cheaper, and turns differences into nanoseconds later. CPU time costs a
-//! system call and is read on the monitor's tick only (`cargo run --release -p runnext-sys
+//! system call and is read on the monitor's tick, and of threads that groups pay for (`cargo run --release -p runnext-sys
 //! --example costs` prints what each costs here).
 //! Rejected: `std::time::Instant` (opaque, cannot be handed to a futex); the frequency from CPUID
 //! (absent on AMD, sometimes the host's under virtualisation); a clock page of our own.
