@@ -12,7 +12,8 @@
 //! | [`next`]   | what runs next on a P: the decision                         | no; pure                  |
 //! | [`park`]   | a goroutine's state word: park and wake                     | sleeper and waker         |
 //! | [`life`]   | a goroutine's end: references, result, who is told          | goroutine and handles     |
-//! | [`owner`]  | a thread's state word: who has its P                        | the thread and robbers    |
+//! | [`owner`]  | a thread's state word: who has its P                        | the thread and its robber |
+//! | [`fence`]  | between two of whom one is often there, the other seldom    |                           |
 //! | [`signal`] | between a future's poller and its wakers                    | sleeper and any wakers    |
 //! | [`searchers`] | who looks for work, and who is woken for it              | submitters and idlers     |
 //! | [`steal`]  | the order in which a thief visits its victims               | read-only                 |

@@ -4,6 +4,7 @@
 //! | module     | gives                                                                     |
 //! |------------|---------------------------------------------------------------------------|
 //! | [`futex`]  | put one thread to sleep on a word, wake it                                |
+//! | [`fence`]  | a fence in all threads at once                                            |
 //! | [`clock`]  | monotonic time, CPU ticks, CPU time of any thread of the process          |
 //! | [`map`]    | address space, guard pages, giving memory back                            |
 //! | [`thread`] | thread ids, directed signals, the kernel's view of a thread's state       |

@@ -88,6 +88,7 @@ mod sched;
 mod scope;
 mod stack;
 pub mod stats;
+mod swallow;
 pub mod sync;
 pub mod time;
 pub mod trace;

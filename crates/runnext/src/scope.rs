@@ -15,6 +15,7 @@ use crate::goroutine::{Goroutine, JoinHandle, current_shared};
 use crate::sched::call::Call;
 use crate::sched::spawn::{self, Body, Options, Outcome};
 use crate::sched::wait::Waiter;
+use crate::swallow;
 
 /// A scope for goroutines that borrow; see [`scope`].
 ///
@@ -150,7 +151,7 @@ impl<F: FnOnce() -> T, T> Body for Child<'_, F> {
         let Child { f, state } = self;
         state.panics.fetch_add(1, Relaxed);
         // A panic in the drop of what it captured has nobody to go to.
-        let _ = panic::catch_unwind(AssertUnwindSafe(move || drop(f)));
+        swallow::panics(move || drop(f));
         state.after_child()
     }
 }

@@ -215,3 +215,31 @@ fn shutdown_counts_those_alive_at_the_call() {
     assert_eq!((counts.finished, counts.abandoned), (1, 0));
     releaser.join().unwrap();
 }
+
+/// What a panic leaves may panic again when it is dropped, and that unwound the scheduler.
+#[test]
+fn a_payload_may_panic_in_its_drop() {
+    struct Bomb(u32);
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            if self.0 > 0 {
+                std::panic::panic_any(Bomb(self.0 - 1));
+            }
+        }
+    }
+    let rt = runtime(1);
+    rt.run(|| {
+        drop(go(|| std::panic::panic_any(Bomb(2))));
+        drop(spawn(async { std::panic::panic_any(Bomb(2)) }));
+        drop(go(|| Bomb(2)));
+        drop(spawn(async { Bomb(2) }));
+        let (fired, seen) = chan::bounded::<()>(1);
+        drop(runnext::time::after_func(Duration::ZERO, move || {
+            let _ = fired.try_send(());
+            std::panic::panic_any(Bomb(1));
+        }));
+        seen.recv().unwrap();
+        yield_now();
+    });
+    assert_eq!(rt.run(|| go(|| 7).join().unwrap()), 7);
+}

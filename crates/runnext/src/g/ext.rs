@@ -1,8 +1,10 @@
 //! What only some goroutines have, and so is not in their headers.
 
 use std::any::Any;
-use std::panic::{self, AssertUnwindSafe, Location};
+use std::panic::Location;
 use std::rc::Rc;
+
+use crate::swallow;
 
 /// What only some goroutines have; allocated in user context when first needed.
 #[derive(Default)]
@@ -57,7 +59,7 @@ impl Locals {
             look_at(&mut |locals| values = locals.0.len());
             for _ in 0..values {
                 let last = pop();
-                let _ = panic::catch_unwind(AssertUnwindSafe(move || drop(last)));
+                swallow::panics(move || drop(last));
             }
         }
         while let Some(last) = pop() {

@@ -59,6 +59,7 @@ use crate::g::{After, G, NO_STACK, Switch, Vtable, WaitReason};
 use crate::m::M;
 use crate::observe::coarse_ns;
 use crate::p::bump;
+use crate::swallow;
 
 /// Makes a goroutine of a future and queues it. The header returned counts one handle.
 ///
@@ -145,7 +146,7 @@ impl<F: Future> Polled<F> {
         if let Err(payload) = dropped {
             let value = mem::replace(&mut outcome, Err(payload));
             // It has a panic to show already.
-            let _ = panic::catch_unwind(AssertUnwindSafe(move || drop(value)));
+            swallow::panics(move || drop(value));
         }
         // SAFETY: the payload holds nothing now.
         unsafe { spawn::put(at, outcome) };
@@ -161,7 +162,7 @@ impl<F: Future> Polled<F> {
         // SAFETY: the caller found an untaken result.
         let outcome = unsafe { spawn::take::<Outcome<F::Output>>(g.payload()) };
         // It was detached: a panic in the drop of its result has nobody to go to.
-        let _ = panic::catch_unwind(AssertUnwindSafe(move || drop(outcome)));
+        swallow::panics(move || drop(outcome));
     }
 }
 

@@ -24,6 +24,7 @@ use crate::g::{After, Birth, Ext, G, INLINE, Vtable};
 use crate::m::{self, M};
 use crate::p::{P, bump, bump_release};
 use crate::stack::NoStack;
+use crate::swallow;
 
 /// What a joiner gets.
 pub(crate) type Outcome<T> = Result<T, Box<dyn Any + Send>>;
@@ -49,7 +50,7 @@ impl<F: FnOnce() -> T, T> Body for F {
 
     fn fail(self) -> After {
         // A panic in the drop of what it captured has nobody to go to.
-        let _ = panic::catch_unwind(AssertUnwindSafe(move || drop(self)));
+        swallow::panics(move || drop(self));
         After::NOTHING
     }
 }
@@ -127,7 +128,7 @@ impl<B: Body> Task<B> {
         // SAFETY: the caller found an untaken result.
         let outcome = unsafe { take::<Outcome<B::Output>>(g.payload()) };
         // It was detached: a panic in the drop of its result has nobody to go to.
-        let _ = panic::catch_unwind(AssertUnwindSafe(move || drop(outcome)));
+        swallow::panics(move || drop(outcome));
     }
 }
 

@@ -24,7 +24,7 @@
 //! Wakers are made, used and dropped in user context; `Slot::ring` is in RT.
 
 use std::mem::{self, ManuallyDrop};
-use std::panic::{self, AssertUnwindSafe, Location};
+use std::panic::Location;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::Ordering::*;
 use std::task::{RawWaker, RawWakerVTable, Waker};
@@ -36,6 +36,7 @@ use crate::fatal::fatal;
 use crate::g::{After, G};
 use crate::lock::Lock;
 use crate::p::P;
+use crate::swallow;
 
 // A static, not a constant: its address tells our wakers from those of others.
 static VTABLE: RawWakerVTable = RawWakerVTable::new(clone, wake, wake_by_ref, drop_waker);
@@ -163,7 +164,7 @@ pub(super) unsafe fn wake_joiner(call: &Call, word: usize) -> Option<Waker> {
 
 /// Uses a waker up; if it is not one of ours, it may panic, and there is nobody to tell.
 pub(super) fn use_up(waker: Waker) {
-    let _ = panic::catch_unwind(AssertUnwindSafe(move || waker.wake()));
+    swallow::panics(move || waker.wake());
 }
 
 // ---- a waker that the runtime rings ----

@@ -17,12 +17,12 @@
 //! may be user code.
 
 use std::io;
-use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Wake, Waker};
 use std::thread;
 
 use crate::sched::netpoll::ReactorAlarm;
+use crate::swallow;
 
 /// A function and its timer.
 pub(super) struct Plain {
@@ -91,7 +91,7 @@ impl Plain {
             let mut f = self.f.lock().unwrap_or_else(|e| e.into_inner());
             loop {
                 // The hook has reported a panic; there is nobody else to tell.
-                let _ = panic::catch_unwind(AssertUnwindSafe(&mut *f));
+                swallow::panics(&mut *f);
                 let mut state = self.state();
                 state.runs -= 1;
                 if state.runs == 0 {
@@ -100,7 +100,7 @@ impl Plain {
             }
         }
         // A panic in the drop of what it captured has nobody to go to either.
-        let _ = panic::catch_unwind(AssertUnwindSafe(move || drop(self)));
+        swallow::panics(move || drop(self));
     }
 }
 
@@ -115,8 +115,7 @@ impl Drop for Firing {
     fn drop(&mut self) {
         if let Some(last) = self.task.take().and_then(Arc::into_inner) {
             // Where there is no thread to be had it is dropped here after all, but does not take this one with it.
-            let gone = AssertUnwindSafe(move || start(move || drop(last)));
-            let _ = panic::catch_unwind(gone); // I3
+            swallow::panics(move || start(move || drop(last))); // I3
         }
     }
 }

@@ -14,7 +14,7 @@
 //! `fire` is in RT. The rest is in user context.
 
 use std::cell::UnsafeCell;
-use std::panic::{self, AssertUnwindSafe, Location};
+use std::panic::Location;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
 use std::sync::{Arc, Weak};
@@ -29,6 +29,7 @@ use crate::p::P;
 use crate::sched::call::Call;
 use crate::sched::groups::{self, Belongs, Record};
 use crate::sched::{Shared, spawn};
+use crate::swallow;
 
 /// What a cell has to fire: the function, with a count of its own while armed.
 pub(super) struct Armed(AtomicPtr<Task>);
@@ -179,7 +180,7 @@ impl spawn::Body for Run {
             // SAFETY: I1.
             let f = unsafe { &mut *task.f.get() };
             // The hook has reported a panic; there is nobody else to tell.
-            let _ = panic::catch_unwind(AssertUnwindSafe(f));
+            swallow::panics(f);
             if task.runs.fetch_sub(1, AcqRel) == 1 {
                 break;
             }
@@ -187,7 +188,7 @@ impl spawn::Body for Run {
             unsafe { Arc::decrement_strong_count(Arc::as_ptr(&task)) };
         }
         // A panic in the drop of what it captured has nobody to go to either.
-        let _ = panic::catch_unwind(AssertUnwindSafe(move || drop(task)));
+        swallow::panics(move || drop(task));
         (Ok(()), crate::g::After::NOTHING)
     }
 
@@ -199,7 +200,7 @@ impl spawn::Body for Run {
             unsafe { Arc::decrement_strong_count(Arc::as_ptr(&task)) };
         }
         // On the worker's stack: a panic in the drop of what it captured must not go on from here.
-        let _ = panic::catch_unwind(AssertUnwindSafe(move || drop(task)));
+        swallow::panics(move || drop(task));
         crate::g::After::NOTHING
     }
 }
