@@ -13,6 +13,7 @@
 //! | [`park`]   | a goroutine's state word: park and wake                     | sleeper and waker         |
 //! | [`life`]   | a goroutine's end: references, result, who is told          | goroutine and handles     |
 //! | [`owner`]  | a thread's state word: who has its P                        | the thread and its robber |
+//! | [`lock_word`] | the runtime's own lock                                   | by any number of lockers  |
 //! | [`fence`]  | between two of whom one is often there, the other seldom    |                           |
 //! | [`signal`] | between a future's poller and its wakers                    | sleeper and any wakers    |
 //! | [`searchers`] | who looks for work, and who is woken for it              | submitters and idlers     |
@@ -35,6 +36,8 @@ pub mod group;
 #[cfg_attr(not(loom), forbid(unsafe_code))] // its models write to loom cells
 pub mod life;
 pub mod list;
+#[cfg_attr(not(loom), forbid(unsafe_code))] // its models write to a loom cell
+pub mod lock_word;
 #[cfg_attr(not(loom), forbid(unsafe_code))] // its models read a loom cell
 pub mod mutex_state;
 #[forbid(unsafe_code)]

@@ -64,6 +64,7 @@ mod config;
 pub mod context;
 pub mod dump;
 mod fatal;
+mod fences;
 pub mod fs;
 #[cfg(feature = "async")]
 pub mod future;

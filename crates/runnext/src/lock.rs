@@ -13,28 +13,21 @@
 //! # Ranks
 //! A thread that holds a lock may only take one of a higher rank; HACKING.md has the order.
 //!
-//! | value | meaning                          |
-//! |-------|----------------------------------|
-//! | 0     | free                             |
-//! | 1     | held, nobody sleeps              |
-//! | 2     | held, somebody may be asleep     |
+//! # Where it lies
+//! Who gives it back looks at it once more (`runnext_core::lock_word`, I2): in something that its user borrows, counts, or that never goes.
 
 use std::cell::UnsafeCell;
-use std::hint;
 use std::ops::{Deref, DerefMut};
 use std::panic::{RefUnwindSafe, UnwindSafe};
-use std::sync::atomic::{AtomicU32, Ordering::*};
+use std::sync::atomic::AtomicU32;
 
+use runnext_core::lock_word::{LockWord, Sleep};
 use runnext_sys::futex;
 
-/// Pauses between looks at a lock that is taken, before sleeping: 16, 32, 64. Not at once, and not without a break: critical
-/// sections are tens of instructions, and who holds the lock has its line and wants it again soon. One that waits and looks
-/// takes the line away for every look; one that stays away lets the other do a few dozen operations at the speed of one core.
-/// `bench fanin` shows it: 11 million messages a second with a look after every pause, 21 with these.
-const PAUSES: [u32; 3] = [16, 32, 64];
+use crate::fences;
 
 pub(crate) struct Lock<T> {
-    word: AtomicU32,
+    word: LockWord,
     value: UnsafeCell<T>,
 }
 
@@ -51,41 +44,38 @@ impl<T> RefUnwindSafe for Lock<T> {}
 impl<T> Lock<T> {
     pub(crate) const fn new(value: T) -> Self {
         Lock {
-            word: AtomicU32::new(0),
+            word: LockWord::new(),
             value: UnsafeCell::new(value),
         }
     }
 
     #[inline]
     pub(crate) fn lock(&self) -> LockGuard<'_, T> {
-        if self.word.compare_exchange(0, 1, Acquire, Relaxed).is_err() {
-            self.lock_slow();
-        }
+        self.word.take::<Futex>();
         LockGuard { lock: self }
     }
 
     /// The lock if nobody has it.
     #[inline]
     pub(crate) fn try_lock(&self) -> Option<LockGuard<'_, T>> {
-        let free = self.word.compare_exchange(0, 1, Acquire, Relaxed).is_ok();
-        free.then(|| LockGuard { lock: self })
+        self.word.try_take().then(|| LockGuard { lock: self })
+    }
+}
+
+struct Futex;
+
+impl Sleep for Futex {
+    fn fence() {
+        fences::heavy();
+    }
+
+    fn sleep(word: &AtomicU32, value: u32) {
+        futex::wait(word, value);
     }
 
     #[cold]
-    fn lock_slow(&self) {
-        for pauses in PAUSES {
-            for _ in 0..pauses {
-                hint::spin_loop();
-            }
-            if self.word.load(Relaxed) == 0
-                && self.word.compare_exchange(0, 1, Acquire, Relaxed).is_ok()
-            {
-                return;
-            }
-        }
-        while self.word.swap(2, Acquire) != 0 {
-            futex::wait(&self.word, 2);
-        }
+    fn wake(word: &AtomicU32) {
+        futex::wake_one(word);
     }
 }
 
@@ -113,9 +103,6 @@ impl<T> DerefMut for LockGuard<'_, T> {
 impl<T> Drop for LockGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        let word = &raw const self.lock.word;
-        if self.lock.word.swap(0, Release) == 2 {
-            futex::wake_one(word);
-        }
+        self.lock.word.give::<Futex>();
     }
 }

@@ -15,18 +15,17 @@
 
 use std::cell::Cell;
 use std::ptr::{self, NonNull};
+use std::sync::OnceLock;
 use std::sync::atomic::{
-    self, AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::*,
+    AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::*,
 };
-use std::sync::{Once, OnceLock};
 
-use runnext_core::fence;
 use runnext_core::owner::{Home, Owner, Robber, Seen, State};
 use runnext_sys::clock::{self, ThreadCpu};
 use runnext_sys::futex;
 use runnext_sys::thread::{self, CpuSet, StatReader};
 
-use crate::fatal::fatal;
+use crate::fences;
 use crate::g::G;
 use crate::note::Note;
 use crate::observe::set_coarse_ns;
@@ -216,7 +215,7 @@ impl M {
 
     /// Takes the P away from the thread, if its word is still `seen`, a USER or BLK one. The P is the caller's then.
     pub(crate) fn rob(&self, robber: &mut Robber, seen: Seen) -> Option<&'static P> {
-        let p = self.owner.rob(robber, seen, heavy_fence);
+        let p = self.owner.rob(robber, seen, fences::heavy);
         // SAFETY: Ps live as long as the runtime.
         p.map(|p| unsafe { p.as_ref() })
     }
@@ -393,27 +392,5 @@ impl M {
             everywhere.bind(0);
         }
         self.handed.load(Relaxed)
-    }
-}
-
-/// Decides who pays for the fences between a thread that calls the runtime and who looks at it: once per process, before its first M.
-pub(crate) fn choose_fences(heavy: bool) {
-    static CHOSEN: Once = Once::new();
-    CHOSEN.call_once(|| {
-        if heavy && runnext_sys::fence::register().is_ok() {
-            fence::rely_on_heavy();
-        }
-    });
-}
-
-/// The counterpart of `fence::light`: what any thread stored before its last one is seen from here on, or it sees what the caller stored.
-pub(crate) fn heavy_fence() {
-    if !fence::relies_on_heavy() {
-        return atomic::fence(SeqCst);
-    }
-    if let Err(e) = runnext_sys::fence::heavy() {
-        fatal(format_args!(
-            "membarrier(2), allowed when the program started, is refused now: {e}"
-        ));
     }
 }

@@ -14,6 +14,7 @@ use runnext_sys::{clock, cpu};
 use crate::config::{self, Debug};
 use crate::dump;
 use crate::fatal;
+use crate::fences;
 use crate::g::WaitReason;
 use crate::goroutine::{JoinHandle, go_on, wait_for};
 use crate::group::CpuLimit;
@@ -327,7 +328,10 @@ fn stop(shared: Arc<Shared>, grace: Duration) -> Shutdown {
             debug_assert!(!last, "not orphaned yet");
         }
     }
+    // Or who brings back the last header might free the lock that is just given back.
+    let visit = shared.visit();
     let alone = shared.slab.orphan();
+    drop(visit);
     drop(call); // what follows frees memory
     if !alone {
         // Handles still point into the slab: the last of them lets go of this count (`return_header`).
@@ -550,7 +554,7 @@ impl Builder {
         report_panics();
         overflow::install()?;
         preempt::install(signal)?;
-        m::choose_fences(membarrier);
+        fences::choose(membarrier);
         clock::init();
         let shared = Arc::new(Shared::new(config)?);
         // From here on an error drops it, which ends the threads that were made.

@@ -11,7 +11,7 @@ use crate::{File, Tree};
 
 /// First to last. A module stands for all files below it; modules in one row may import each other.
 const LAYERS: &[&[&str]] = &[
-    &["config", "fatal", "lock", "note", "swallow"],
+    &["config", "fatal", "fences", "lock", "note", "swallow"],
     &["g", "stack", "instant"],
     // Ms and Ps are the scheduler's nouns, `sched` its verbs.
     &["m", "p", "sched", "observe", "stats", "dump"],

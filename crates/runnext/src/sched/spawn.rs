@@ -464,9 +464,12 @@ fn return_header(shared: &Shared, g: NonNull<G>, call: Call) {
     let mut list = List::new();
     // SAFETY: the last holder gives it, so it is in no list.
     unsafe { list.push_back(g) };
+    let visit = shared.visit();
     let last = shared.slab.free(list);
+    drop(visit); // not the last: it may be gone from here on
     drop(call); // open until here for the slab's lock
     if last {
+        shared.see_visitors_off();
         // SAFETY: `stop` forgot one count for exactly this moment, and it is the last use of `shared`.
         drop(unsafe { Arc::from_raw(ptr::from_ref(shared)) });
     }

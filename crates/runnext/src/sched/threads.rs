@@ -31,7 +31,8 @@ use super::call::Call;
 use super::{Shared, preempt, worker};
 use crate::dump;
 use crate::fatal::fatal;
-use crate::m::{M, heavy_fence};
+use crate::fences;
+use crate::m::M;
 
 /// Between rounds of housekeeping while there is something to return.
 const HOUSEKEEPING_NS: u64 = 100_000_000;
@@ -209,7 +210,7 @@ impl Shared {
             }
         }
         // Who is in the runtime without having seen that is seen there from here on.
-        heavy_fence();
+        fences::heavy();
         self.release_stopped();
         self.monitor.poke();
         self.monitor.join(self);
