@@ -38,7 +38,8 @@
 //! in place of the store a yield takes half as long again.
 //!
 //! A signal handler on the thread itself may come between any two lines, and calls what it likes. So the thread never goes by what it read
-//! before a store: it stores where it will be (RT, NOP), where a handler leaves everything alone, and looks at `claim` only then.
+//! before a store: it stores where it will be (RT, NOP), where a handler leaves everything alone ([`is_inside`](Owner::is_inside)), and looks at
+//! `claim` only then.
 //!
 //! # Invariants
 //! I1  A P has one owner: above.
@@ -99,7 +100,7 @@ impl State {
         match (state, claim) {
             (NOP, _) => State::Nop,
             (BLK, TAKEN) => State::Out,
-            (_, TAKEN) => State::Robbed, // RT too: it finds out right now
+            (_, TAKEN) => State::Robbed, // RT too: it is about to find out
             (RT, _) => State::Rt,
             (USER, _) => State::User,
             (state, _) => {
@@ -204,6 +205,13 @@ impl<P> Owner<P> {
         State::of(state, self.claim.load(Relaxed))
     }
 
+    /// Whether the thread is in the runtime, by what it said last: with a P or without one, or about to find out. A signal handler on the thread
+    /// leaves everything alone there, whatever [`state`](Self::state) says.
+    #[inline]
+    pub fn is_inside(&self) -> bool {
+        matches!(self.state.load(Relaxed), RT | NOP)
+    }
+
     /// What there is to see at this moment, for the robber, who may come later.
     #[inline]
     pub fn look(&self) -> Seen {
@@ -302,7 +310,8 @@ impl<P> Owner<P> {
         self.set(RT, NOP);
     }
 
-    /// There will be no P any more: NOP → ROBBED. The thread runs on, as nobody's, to its next call.
+    /// There will be no P any more: NOP → ROBBED. The thread runs on, as nobody's, to its next call. No robber is at work on it: it has had no P
+    /// for so long that none comes.
     pub fn set_robbed(&self) {
         self.claim.store(TAKEN, Relaxed); // first: a robber that finds it in USER finds it robbed
         self.set(NOP, USER);
@@ -400,6 +409,19 @@ mod tests {
             assert_eq!(rob(&m, seen), None);
             assert_eq!(rob(&m, m.look()), Some(NonNull::from(&mut two)));
         }
+    }
+
+    /// A handler that takes it for one that runs user code would wait for the frame that it has interrupted.
+    #[test]
+    fn who_is_about_to_find_out_is_inside() {
+        let mut p = 0;
+        let m = away(&mut p, Home::User);
+        assert!(rob(&m, m.look()).is_some() && !m.is_inside());
+        m.state.store(RT, Relaxed); // the first line of `try_enter`
+        assert!(m.is_inside() && m.state() == State::Robbed);
+        assert!(!m.contest(USER) && !m.is_inside());
+        assert_eq!(m.stop_robbed(), Some(State::Robbed));
+        assert!(m.is_inside());
     }
 
     #[test]

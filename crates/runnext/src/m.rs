@@ -201,6 +201,12 @@ impl M {
         self.owner.state()
     }
 
+    /// Whether the thread is in the runtime, or about to find out that it has no P.
+    #[inline]
+    pub(crate) fn is_inside(&self) -> bool {
+        self.owner.is_inside()
+    }
+
     /// Its word at this moment, for who may [`rob`](Self::rob) it later.
     #[inline]
     pub(crate) fn look(&self) -> Seen {

@@ -170,7 +170,8 @@ impl Shared {
         }
         let p = {
             let mut idle = self.idle.lock();
-            let p = idle.pop_p();
+            let stopped = self.stopped.load(Relaxed); // as in `take_idle_p`
+            let p = if stopped { None } else { idle.pop_p() };
             match p {
                 Some(_) => self.searchers.p_taken(&mut idle.roster),
                 None => self.searchers.disclaim(&mut idle.roster),

@@ -20,7 +20,7 @@
 //! wired, else an idle M; none: return, and ask for one (`threads`)  7 queue own goroutine, hand the P over, sleep
 //!
 //! # Invariants
-//! I1  In USER the thread holds no runtime lock, so the handler may take them. In RT and NOP it may hold any, the poller's gate too: there the
+//! I1  In USER the thread holds no runtime lock, so the handler may take them. Inside (`M::is_inside`) it may hold any, the poller's gate too: there the
 //!     handler takes none, and so does not poke the monitor.
 //! I2  A request may be lost, never misdelivered: the slice number says whether it is still the same turn (`note`, `M::timer_slice`).
 //!
@@ -148,13 +148,13 @@ unsafe extern "C" fn on_signal(signo: i32, info: *mut signal::siginfo_t, context
 /// The thread has burnt a slice's worth of CPU; whether in one turn, the slice number tells (I2).
 fn slice_over(m: &'static M) {
     m.note_cpu();
-    let state = m.state();
-    if !matches!(state, State::Rt | State::Nop) {
+    let inside = m.is_inside();
+    if !inside {
         m.shared().monitor.note_work();
     }
-    match state {
+    match m.state() {
         State::User | State::Rt => {}
-        State::Robbed => return get_in_line(m),
+        State::Robbed if !inside => return get_in_line(m),
         _ => return,
     }
     // SAFETY: Ps live as long as the runtime; in USER another may have it by now, and then the numbers differ.
@@ -172,7 +172,7 @@ fn slice_over(m: &'static M) {
         return; // a new turn since the last tick
     }
     p.expired.store(true, Relaxed);
-    if state == State::User && p.timers.next() != u64::MAX {
+    if !inside && p.timers.next() != u64::MAX {
         m.shared().monitor.watch_until(p.timers.next()); // it was taken for one that does not run for long
     }
     stop_here(m, Why::Slice);
@@ -195,7 +195,7 @@ fn get_in_line(m: &'static M) {
 /// Gives way, now if possible.
 fn stop_here(m: &'static M, why: Why) {
     let shared = m.shared();
-    if m.state() == State::Rt {
+    if m.is_inside() {
         if why == Why::Slice {
             m.note.leave(m.timer_slice.get(), true);
         }

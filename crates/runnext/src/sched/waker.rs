@@ -127,9 +127,9 @@ pub(crate) fn is_word_of(word: usize, waker: &Waker) -> bool {
     goroutine_of(waker).is_some_and(|g| g.ptr().addr().get() | WAKER == word)
 }
 
-/// Whether waking it is running code of others: its waker is not one of ours.
+/// Whether waking it may run code of others: it is a waker. One of ours too: its runtime may have stopped, and then futures are dropped.
 pub(crate) fn is_foreign(word: usize) -> bool {
-    word & BOXED != 0
+    word & WAKER != 0
 }
 
 /// The waker of a word.

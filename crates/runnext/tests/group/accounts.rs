@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::time::{Duration, Instant};
 
-use runnext::{Runtime, TaskGroup, go};
+use runnext::{Runtime, TaskGroup, chan, go};
 
 use crate::basics::compute;
-use crate::common::{built, runtime};
+use crate::common::{built, cpu_time, runtime};
 
 /// What a group was charged with, of what its goroutines computed.
 fn part(group: &TaskGroup, computed: Duration) -> f64 {
@@ -116,4 +116,33 @@ fn what_is_computed_in_a_blocking_section_is_counted_apart() {
         assert!(part < 0.3, "{part}, others: {others}");
         assert!(group.stats().blocking_time >= ROUNDS * PIECE);
     }
+}
+
+/// Its processor takes turns only while somebody of a group waits. Each time it began to again, what its thread had ever run for was to be paid.
+#[test]
+fn a_thread_does_not_pay_for_its_past() {
+    let group = TaskGroup::new("now and then");
+    let (before, after) = runtime(1).run(|| {
+        compute(Duration::from_secs(1));
+        let (ask, asked) = chan::bounded::<()>(0);
+        let answering = {
+            let (tell, told) = chan::bounded::<()>(0);
+            let one = group.go(move || asked.iter().for_each(|()| tell.send(()).unwrap()));
+            (one, told)
+        };
+        let before = cpu_time(libc::CLOCK_PROCESS_CPUTIME_ID);
+        while cpu_time(libc::CLOCK_PROCESS_CPUTIME_ID) < before + Duration::from_millis(100) {
+            ask.send(()).unwrap();
+            answering.1.recv().unwrap();
+        }
+        drop(ask);
+        answering.0.join().unwrap();
+        (before, cpu_time(libc::CLOCK_PROCESS_CPUTIME_ID))
+    });
+    let charged = group.stats().cpu_time;
+    assert!(
+        charged <= after - before,
+        "{charged:?} in {:?}",
+        after - before
+    );
 }

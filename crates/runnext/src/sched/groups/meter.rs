@@ -145,9 +145,10 @@ impl Meter {
         let guessed = self.guessed.get().saturating_add(wall);
         // Who robbed it reads exactly: the thread may have another P by now, and write `paid` too.
         let own = m.state() == State::Rt && ptr::eq(m.p_ptr(), p);
-        if wall < LEAST_STOLEN && guessed < FRESH && own {
+        let paid = m.paid.load(Relaxed);
+        if wall < LEAST_STOLEN && guessed < FRESH && own && paid != 0 {
             self.guessed.set(guessed);
-            m.paid.store(m.paid.load(Relaxed) + wall, Relaxed);
+            m.paid.store(paid + wall, Relaxed);
             return wall;
         }
         self.guessed.set(0);
