@@ -168,22 +168,23 @@ impl Descriptor {
     pub(crate) fn set_deadline(&self, direction: Direction, when_ns: u64) {
         let side = self.0.side(direction);
         if side.deadline.swap(when_ns, SeqCst) != when_ns {
-            self.rouse(direction);
+            // Whether there is something to read or room to write is the same as before.
+            self.rouse(direction, 0);
         }
     }
 
     /// Makes everybody look again who waits, or has found nothing and is about to wait.
     pub(crate) fn rouse_all(&self) {
-        self.rouse(Direction::Read);
-        self.rouse(Direction::Write);
+        self.rouse(Direction::Read, DRAINED);
+        self.rouse(Direction::Write, DRAINED);
     }
 
-    fn rouse(&self, direction: Direction) {
+    fn rouse(&self, direction: Direction, cleared: u32) {
         let mut roused = WaitList::<Entry>::new();
         let mut futures = Taken::nobody();
         let call = Call::brief();
         // It counts as an event: else who has made its call and is not in the list yet would not notice.
-        self.0.happened(direction, false, |waiters| {
+        self.0.happened(direction, cleared, 0, |waiters| {
             futures = waiters.askers.take_all();
             while let Some(node) = waiters.queue.pop_front() {
                 // SAFETY: linked until just now, so alive; if its ticket is ours it stays so until we wake it.

@@ -30,7 +30,7 @@ use runnext_core::list::List;
 use runnext_sys::poll::Events;
 use runnext_sys::ready::Kick;
 
-use super::slot::{Direction, Slot, Waiters};
+use super::slot::{DRAINED, Direction, ENDING, Slot, Waiters};
 use super::wakers::Due;
 use crate::g::G;
 use crate::p::P;
@@ -71,13 +71,14 @@ impl Harvest {
             let Some(slot) = Slot::of_token(event.token) else {
                 continue; // closed since
             };
+            let set = if event.ending { ENDING } else { 0 };
             if event.readable {
-                slot.happened(Direction::Read, event.ending, |waiters| {
+                slot.happened(Direction::Read, DRAINED, set, |waiters| {
                     self.take(slot, waiters, shared)
                 });
             }
             if event.writable {
-                slot.happened(Direction::Write, event.ending, |waiters| {
+                slot.happened(Direction::Write, DRAINED, set, |waiters| {
                     self.take(slot, waiters, shared)
                 });
             }

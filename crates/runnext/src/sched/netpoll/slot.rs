@@ -11,7 +11,8 @@
 //! | part    | meaning                                                              | changed by                           |
 //! |---------|----------------------------------------------------------------------|--------------------------------------|
 //! | WAITING | somebody is in the list, or a future has asked                       | under the lock                       |
-//! | DRAINED | the last call got less than it asked for: the next would find nothing| the caller, CAS; an event clears it  |
+//! | DRAINED | the last call got less than it asked for: the next would find nothing| the caller, CAS; an event clears it, |
+//! |         |                                                                      | and `rouse_all`; a new deadline not  |
 //! | ENDING  | end of stream, error or urgent data: getting less proves nothing     | an event sets it, for good           |
 //! | count   | events so far; new deadlines and the like (`rouse`) count as some    | an event                             |
 //!
@@ -279,21 +280,19 @@ impl Slot {
         (slot.generation.load(Relaxed) == generation).then_some(slot)
     }
 
-    /// An event: if somebody waits, `f` gets the list, with the lock held.
+    /// Something happened that makes `cleared` untrue and `set` true: if somebody waits, `f` gets the list, with the lock held.
     #[inline]
     pub(super) fn happened(
         &self,
         direction: Direction,
-        ending: bool,
+        cleared: u32,
+        set: u32,
         f: impl FnOnce(&mut Waiters),
     ) {
         let word = &self.side(direction).word;
         let mut old = word.load(Relaxed);
         loop {
-            let mut new = old.wrapping_add(EVENT) & !DRAINED;
-            if ending {
-                new |= ENDING;
-            }
+            let new = old.wrapping_add(EVENT) & !cleared | set;
             match word.compare_exchange_weak(old, new, AcqRel, Relaxed) {
                 Ok(_) => break,
                 Err(now) => old = now,
