@@ -21,7 +21,7 @@ pub(crate) mod slab;
 
 use std::any::Any;
 use std::cell::{Cell, UnsafeCell};
-use std::mem::MaybeUninit;
+use std::mem::{MaybeUninit, offset_of};
 use std::panic::Location;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{
@@ -146,7 +146,9 @@ pub(crate) struct Cold {
     joiner: AtomicUsize,
     id: AtomicU64,
     vtable: Cell<&'static Vtable>,
-    site: AtomicPtr<Location<'static>>,
+    /// The group in whose name it runs until it releases a lock that somebody waits for, or its last; counted. Each unlock looks at it:
+    /// it is in the line of `locks`.
+    lent: AtomicPtr<()>,
     ext: AtomicPtr<Ext>,
     reason: AtomicU8,
     /// log2 class of the stack it starts on (`stack::Class`), or [`NO_STACK`]; and [`TAKEN`].
@@ -166,14 +168,15 @@ pub(crate) struct Cold {
     stamp: AtomicU32,
     /// Its group, counted; written by itself. An address that `sched::groups` knows the meaning of.
     group: AtomicPtr<()>,
-    /// The group in whose name it runs until it releases a lock, counted.
-    lent: AtomicPtr<()>,
+    /// Where it was started; for dumps.
+    site: AtomicPtr<Location<'static>>,
     /// CPU time it was charged with, in ns.
     cpu: AtomicU64,
     payload: UnsafeCell<[MaybeUninit<u64>; INLINE / 8]>,
 }
 
 const _: () = assert!(size_of::<G>() == 64 && size_of::<Cold>() <= 128);
+const _: () = assert!(offset_of!(Cold, lent) / 64 == offset_of!(Cold, locks) / 64);
 
 // SAFETY: every field is an atomic, or is written only by the party the tables above name, which the state
 // and life words hand over with release/acquire.
