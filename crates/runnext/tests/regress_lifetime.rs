@@ -211,7 +211,7 @@ fn shutdown_counts_those_alive_at_the_call() {
         until_asleep(waits, libc::SYS_futex); // in `shutdown`
         release.send(()).unwrap();
     });
-    let counts = rt.shutdown(Duration::from_secs(2));
+    let counts = rt.shutdown(Duration::from_secs(10));
     assert_eq!((counts.finished, counts.abandoned), (1, 0));
     releaser.join().unwrap();
 }
@@ -242,4 +242,21 @@ fn a_payload_may_panic_in_its_drop() {
         yield_now();
     });
     assert_eq!(rt.run(|| go(|| 7).join().unwrap()), 7);
+}
+
+/// To be on the safe side it was leaked, each time.
+#[test]
+fn what_a_timers_function_panicked_with_is_dropped() {
+    let drops = Arc::new(AtomicUsize::new(0));
+    let rt = alone();
+    rt.run(|| {
+        let theirs = Arc::clone(&drops);
+        let timer = runnext::time::after_func(Duration::ZERO, move || {
+            std::panic::resume_unwind(Box::new(Counted::new(&theirs)));
+        });
+        for n in 1..=3 {
+            until(|| drops.load(SeqCst) == n);
+            timer.reset(Duration::ZERO);
+        }
+    });
 }
