@@ -74,6 +74,7 @@ pub fn room(
 }
 
 /// How many values there are, at one moment.
+#[inline]
 pub fn len(head: &AtomicUsize, tail: &AtomicUsize) -> usize {
     let mut before = tail.load(Acquire);
     loop {

@@ -192,3 +192,14 @@ fn a_closed_timer_went_off_after_a_reset() {
     ticker.reset(Duration::from_nanos(1));
     assert!(ticker.c().recv().is_err());
 }
+
+/// `is_full` counted values only, and said that there was room where no send would have found any.
+#[runnext::test(procs = 1, preemption = false)]
+fn a_channel_whose_places_are_promised_is_full() {
+    let (tx, rx) = chan::bounded(1);
+    let op = promise(&tx);
+    assert!(tx.is_full() && rx.is_full() && rx.is_empty());
+    assert_eq!(tx.try_send(1), Err(TrySendError::Full(1)));
+    give_up(op);
+    assert!(!tx.is_full() && !rx.is_full());
+}

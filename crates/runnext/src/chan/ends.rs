@@ -581,17 +581,17 @@ macro_rules! looks {
                 self.len() == 0
             }
 
-            /// Whether there is no room: always so on a rendezvous channel.
+            /// Whether there is no room: always so on a rendezvous channel. Places kept for a [`Select`](super::Select)'s send are taken.
             ///
             /// ```
-            /// let (tx, rx) = runnext::chan::bounded(2);
-            /// tx.send(1).unwrap();
+            /// let (tx, rx) = runnext::chan::bounded(1);
             /// assert!(!tx.is_full());
-            /// tx.send(2).unwrap();
+            /// tx.send(1).unwrap();
             /// assert!(tx.is_full() && rx.is_full());
             /// ```
             pub fn is_full(&self) -> bool {
-                self.capacity().is_some_and(|cap| self.len() >= cap)
+                let $of = self;
+                $chan.is_none_or(|chan| each!(chan, c => Flavor::<T>::is_full(c)))
             }
 
             /// How many values can be buffered; `None` if that has no limit.

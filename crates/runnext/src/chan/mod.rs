@@ -147,6 +147,11 @@ trait Flavor<T> {
 
     fn capacity(&self) -> Option<usize>;
 
+    /// Whether no place is left for a value.
+    fn is_full(&self) -> bool {
+        self.capacity().is_some_and(|cap| self.len() >= cap)
+    }
+
     /// When time makes it ready, as far as is known; to be asked after queueing up.
     #[inline]
     fn due(&self) -> u64 {

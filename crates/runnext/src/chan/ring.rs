@@ -155,6 +155,13 @@ impl<T> Ring<T> {
         tail.wrapping_sub(head) + self.promised.load(Relaxed)
     }
 
+    /// Whether there is room, with no lock.
+    #[inline]
+    fn room(&self) -> Probe {
+        let (tail, head) = (&self.senders.tail, &self.receivers.head);
+        probe::room(tail, &self.promised, &self.broken, head, self.cap())
+    }
+
     /// Puts a value into the next place. Under S.
     ///
     /// # Safety
@@ -449,8 +456,7 @@ impl<T> Flavor<T> for Ring<T> {
     /// Becomes ready by a value being taken, a place of a promise becoming free or the close: the first two move the stamp.
     #[inline]
     fn probe_send(&self) -> Probe {
-        let (tail, head) = (&self.senders.tail, &self.receivers.head);
-        let room = probe::room(tail, &self.promised, &self.broken, head, self.cap());
+        let room = self.room();
         Probe {
             ready: room.ready || self.closed.load(Acquire),
             ..room
@@ -495,6 +501,11 @@ impl<T> Flavor<T> for Ring<T> {
 
     fn capacity(&self) -> Option<usize> {
         Some(self.cap())
+    }
+
+    /// Promises take places too.
+    fn is_full(&self) -> bool {
+        !self.room().ready
     }
 }
 
