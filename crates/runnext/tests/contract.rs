@@ -1,6 +1,7 @@
 //! The public names, as programs outside use them: each with the types it takes and gives. What compiles here must go on
 //! compiling.
 
+use std::cell::Cell;
 use std::future::Future;
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
@@ -12,7 +13,8 @@ use runnext::context::{Context, ContextError};
 use runnext::net::{TcpListener, TcpStream, UdpSocket, UnixDatagram, UnixListener, UnixStream};
 use runnext::stats::{Histogram, Metric, SchedStats};
 use runnext::sync::{
-    Barrier, Condvar, Mutex, MutexGuard, Once, OnceLock, RwLock, Semaphore, WaitGroup,
+    Barrier, Condvar, Mutex, MutexGuard, Once, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard,
+    Semaphore, WaitGroup,
 };
 use runnext::time::{self, Instant, Ticker, Timer};
 use runnext::{
@@ -34,7 +36,11 @@ fn unwinding() {
     is_unwind_safe::<(Runtime, Goroutine, JoinHandle<u8>, TaskGroup)>();
     is_unwind_safe::<(Mutex<u8>, RwLock<u8>, Condvar, Barrier, Semaphore)>();
     is_unwind_safe::<(WaitGroup, Once, OnceLock<u8>)>();
-    is_unwind_safe::<MutexGuard<'_, std::cell::Cell<u8>>>();
+    is_unwind_safe::<MutexGuard<'_, Cell<u8>>>();
+    is_unwind_safe::<(
+        RwLockReadGuard<'_, Cell<u8>>,
+        RwLockWriteGuard<'_, Cell<u8>>,
+    )>();
     is_unwind_safe::<(Sender<u8>, Receiver<u8>, Context, Timer, Ticker)>();
     is_unwind_safe::<(TcpStream, TcpListener, UdpSocket)>();
     is_unwind_safe::<(UnixStream, UnixListener, UnixDatagram, runnext::fs::File)>();

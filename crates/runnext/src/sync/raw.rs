@@ -18,7 +18,7 @@
 //! the one that dropped it.
 //!
 //! With its last lock a goroutine gives back what was lent to it ([`settle`]), whether somebody waits or not: who lent may have got the lock
-//! otherwise, or lent too late, for `owner` is not cleared by an unlock.
+//! by itself, or lent too late, for `owner` is not cleared by an unlock.
 //!
 //! # Context
 //! `lock` and `unlock` are never inlined: they read the thread-local (`m::current_g`). The uncontended ones do not enter the
@@ -228,12 +228,20 @@ impl RawMutex {
     /// place.
     ///
     /// # Safety
-    /// As for [`unlock`](Self::unlock).
-    #[cold]
+    /// As for [`unlock`](Self::unlock); it is the caller who took it.
+    #[inline(never)]
     pub(super) unsafe fn unlock_here(&self) {
-        // SAFETY: the contract.
-        unsafe { self.unlock_within(&Call::brief()) };
-        settle_own();
+        let g = m::current_g();
+        if let Some(g) = g {
+            g.lock_released();
+        }
+        if let Some(left) = self.state.unlock_fast() {
+            self.state
+                .unlock_slow(left, |_| self.spot.give(&Call::brief()));
+        }
+        if let Some(g) = g {
+            settle(g);
+        }
     }
 
     /// Callers are never inlined (`m::current_g`).

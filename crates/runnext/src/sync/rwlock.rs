@@ -369,6 +369,10 @@ unsafe impl<T: ?Sized + Sync> Send for RwLockReadGuard<'_, T> {}
 // SAFETY: as above.
 unsafe impl<T: ?Sized + Sync> Sync for RwLockReadGuard<'_, T> {}
 
+// As the lock, which gives the same data away after a panic.
+impl<T: ?Sized> UnwindSafe for RwLockReadGuard<'_, T> {}
+impl<T: ?Sized> RefUnwindSafe for RwLockReadGuard<'_, T> {}
+
 impl<T: ?Sized> Deref for RwLockReadGuard<'_, T> {
     type Target = T;
     #[inline]
@@ -399,6 +403,9 @@ impl<T: ?Sized + fmt::Display> fmt::Display for RwLockReadGuard<'_, T> {
 
 /// The right to use the data of a [`RwLock`] alone; dropping it releases the lock.
 ///
+/// # Blocks
+/// Dropping it may let those run first who get the lock: the goroutine may go on on another thread. It does not wait for anything else.
+///
 /// # Example
 /// ```
 /// use runnext::sync::{RwLock, RwLockWriteGuard};
@@ -411,9 +418,6 @@ impl<T: ?Sized + fmt::Display> fmt::Display for RwLockReadGuard<'_, T> {
 /// append(log.write(), " started");
 /// assert_eq!(*log.read(), "log: started");
 /// ```
-///
-/// # Blocks
-/// Dropping it may let those run first who get the lock: the goroutine may go on on another thread. It does not wait for anything else.
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct RwLockWriteGuard<'a, T: ?Sized> {
     lock: &'a RwLock<T>,
@@ -426,6 +430,10 @@ pub struct RwLockWriteGuard<'a, T: ?Sized> {
 unsafe impl<T: ?Sized + Send> Send for RwLockWriteGuard<'_, T> {}
 // SAFETY: a shared guard gives `&T` only.
 unsafe impl<T: ?Sized + Sync> Sync for RwLockWriteGuard<'_, T> {}
+
+// As above.
+impl<T: ?Sized> UnwindSafe for RwLockWriteGuard<'_, T> {}
+impl<T: ?Sized> RefUnwindSafe for RwLockWriteGuard<'_, T> {}
 
 impl<T: ?Sized> Deref for RwLockWriteGuard<'_, T> {
     type Target = T;
