@@ -16,8 +16,9 @@ pub(crate) struct Debug {
     /// Put goroutines in random places and take them from random ones.
     pub(crate) chaos: bool,
     pub(crate) async_preempt_off: bool,
-    /// Guard stacks as kernels before 6.13 have to.
+    /// Let those who seldom look pay for the fences of runtime calls and locks.
     pub(crate) membarrier: bool,
+    /// Guard stacks as kernels before 6.13 have to.
     pub(crate) mprotect_guards: bool,
     /// The signal that stops goroutines; the first runtime of a process decides.
     pub(crate) preempt_signal: i32,

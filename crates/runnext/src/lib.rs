@@ -26,8 +26,9 @@
 //!
 //! # The thread-local contract
 //! A goroutine may go on running on another thread after any call that can park it: any whose documentation has a `# Blocks`
-//! section. The drops of a [`sync::MutexGuard`] and a [`sync::RwLockWriteGuard`] are among them. Code that runs in goroutines must therefore not keep a borrow of a `thread_local!`, or a handle into one, over such a
-//! call. [`Builder::build`] is `unsafe` for this reason alone; [`macro@main`] and [`macro@test`] accept the contract on the
+//! section. The drops of a [`sync::MutexGuard`] and a [`sync::RwLockWriteGuard`] are among them. Code that runs in goroutines
+//! must therefore not keep a borrow of a `thread_local!`, or a handle into one, over such a call.
+//! [`Builder::build`] is `unsafe` for this reason alone; [`macro@main`] and [`macro@test`] accept the contract on the
 //! program's behalf. [`goroutine_local!`] is the replacement, [`lock_os_thread`] the way out for a library that
 //! needs its thread. [`hazard`] finds breaches, and has a list of how popular crates behave. Preemption never moves a goroutine and adds
 //! nothing to this.

@@ -254,8 +254,8 @@ impl Runtime {
         dump::into_string(text)
     }
 
-    /// Waits up to `grace` for all goroutines to end, also those that are started meanwhile, then stops the scheduler. Goroutines that have not ended are abandoned:
-    /// they are not dispatched again, and are not unwound, so what they own is leaked. One that is in the middle of computing, or in a
+    /// Waits up to `grace` for all goroutines to end, also those that are started meanwhile, then stops the scheduler. Goroutines that
+    /// have not ended are abandoned: they are not dispatched again, and are not unwound, so what they own is leaked. One that is in the middle of computing, or in a
     /// blocking call, goes on with that on its thread, and stops for ever at its next call of the runtime. Futures that are waiting are
     /// dropped, on the calling thread.
     ///

@@ -238,7 +238,9 @@ fn sigquit_while_a_runtime_stops_ends_the_process() {
         // SAFETY: no preconditions.
         unsafe { libc::raise(libc::SIGQUIT) }; // its handler has run when this returns
         rt.shutdown(Duration::ZERO);
-        std::thread::sleep(Duration::from_secs(20)); // the dump has a thread of its own, which ends the process
+        loop {
+            std::thread::park(); // the dump has a thread of its own, which ends the process
+        }
     })
     .died_by(libc::SIGQUIT);
 }

@@ -8,16 +8,10 @@ use runnext::chan::{self, Receiver, Sender};
 use runnext::sync::{Condvar, Mutex, MutexGuard, RwLock};
 use runnext::{Priority, Runtime, TaskGroup, yield_now};
 
-use crate::common::{built, cpu_time, until_waits};
+use crate::basics::compute;
+use crate::common::{built, until_waits};
 
 const LONG: Duration = Duration::from_millis(40);
-
-/// Computes for so much CPU time.
-fn compute(d: Duration) {
-    let used = || cpu_time(libc::CLOCK_THREAD_CPUTIME_ID);
-    let end = used() + d;
-    while used() < end {}
-}
 
 /// What each has paid: a group of high priority whose goroutine waits for `wanted`, and one of low priority, whose goroutine is
 /// `owner`. It has the lock when it sends for the first time, and is answered when the other waits.
