@@ -7,7 +7,7 @@
 //! Rejected: one word of three values (free, held, held and slept for), which is given back by a swap: 14 ns of 48 for a send and a receive.
 //!
 //! # Protocol
-//! take:  CAS FREE → HELD; else for a while now and then again; else [`sleep`](LockWord::take_slow):
+//! take:  CAS FREE → HELD; else for a while now and then again; else sleep:
 //!        1 count in `sleepers`  2 heavy fence  3 CAS FREE → HELD: done, count out  4 sleep while HELD, then 3
 //! give:  1 store FREE  2 light fence  3 `sleepers` is not 0: wake one
 //!

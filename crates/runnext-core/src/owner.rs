@@ -34,7 +34,7 @@
 //!         saw: claim := TAKEN by CAS, and it has the P. They are not: claim := NONE by CAS
 //!
 //! Each stores its word, fences, and looks at the other's: one at least sees the other, and then a CAS on `claim` decides. The thread does so at
-//! every call and the robber now and then, so it is the robber who pays for both fences ([`fence`](crate::fence)). With a compare-and-swap
+//! every call and the robber now and then, so it is the robber who pays for both fences ([`fence`]). With a compare-and-swap
 //! in place of the store a yield takes half as long again.
 //!
 //! A signal handler on the thread itself may come between any two lines, and calls what it likes. So the thread never goes by what it read
