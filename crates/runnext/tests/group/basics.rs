@@ -1,11 +1,12 @@
 //! Belonging: inheritance, entering, nesting, ends, accounts.
 
-use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 use std::time::Duration;
 
-use runnext::{TaskGroup, chan, go, stats, time};
+use runnext::{Runtime, TaskGroup, chan, go, stats, time};
 
-use crate::common::{cpu_time, runtime, until};
+use crate::common::{built, cpu_time, runtime, until};
 
 /// Computes for as much CPU time, however long that takes on a busy machine. Without a runtime call, so on one thread.
 pub(crate) fn compute(d: Duration) {
@@ -344,4 +345,40 @@ fn runs_and_preemptions_are_measured_by_group() {
             (0, 0)
         );
     });
+}
+
+/// At the end of a chain of hand-offs its next member went into a full ring, and half of those in it were lost.
+#[test]
+fn a_chain_that_ends_beside_a_full_queue_loses_nobody() {
+    const RING: usize = 256;
+    let group = TaskGroup::new("chain");
+    let rt = built(Runtime::builder().procs(1).preemption(false));
+    let started = rt.run(|| {
+        group
+            .go(|| {
+                let (ask, asked) = chan::bounded::<()>(0);
+                let (tell, told) = chan::bounded::<()>(0);
+                let partner = go(move || asked.iter().for_each(|()| tell.send(()).unwrap()));
+                runnext::yield_now(); // it waits
+                let started = Arc::new(AtomicUsize::new(0));
+                let others: Vec<_> = (0..RING)
+                    .map(|_| {
+                        let started = Arc::clone(&started);
+                        go(move || started.fetch_add(1, Relaxed))
+                    })
+                    .collect();
+                // The first of these fills the queue; those after it are one chain, while nobody of the queue runs.
+                for _ in 0..100 {
+                    ask.send(()).unwrap();
+                    told.recv().unwrap();
+                }
+                drop(ask);
+                partner.join().unwrap();
+                others.into_iter().for_each(|one| drop(one.join().unwrap()));
+                started.load(Relaxed)
+            })
+            .join()
+            .unwrap()
+    });
+    assert_eq!(started, RING);
 }

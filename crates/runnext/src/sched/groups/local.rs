@@ -25,6 +25,7 @@ use crate::g::G;
 use crate::lock::{Lock, LockGuard};
 use crate::m::M;
 use crate::p::{P, light_leads, look_ahead};
+use crate::sched::Shared;
 
 /// No turn.
 pub(super) const NO_LANE: u32 = u32::MAX;
@@ -324,7 +325,7 @@ impl Local {
 
     /// What runs next in the turn of a group, from its ring.
     #[inline(always)] // at every dispatch, as the decision without groups is
-    pub(super) fn go_on(&self, p: &P) -> Option<NonNull<G>> {
+    pub(super) fn go_on(&self, shared: &Shared, p: &P) -> Option<NonNull<G>> {
         // The two of `next::pick`'s answers that nearly all get, from the little each of them takes: one that was woken last, and goes on;
         // and those that yield to each other, if nobody in the list is owed a turn.
         if self.ring.has_next() {
@@ -354,7 +355,7 @@ impl Local {
                     Pick::Next => self.ring.take_next().inspect(|_| p.inherit_slice()),
                     Pick::NextFresh => self.ring.take_next().inspect(|_| p.fresh_slice()),
                     Pick::Local => self.fetch_one(p).inspect(|_| p.fresh_slice()),
-                    Pick::Kick => self.kick(),
+                    Pick::Kick => self.kick(shared, p),
                     Pick::Urgent | Pick::Global(_) | Pick::Search => return None,
                 }
             };
@@ -367,13 +368,11 @@ impl Local {
 
     /// A chain of hand-offs is over while others wait. Never gives one: decide again.
     #[cold]
-    fn kick(&self) -> Option<NonNull<G>> {
-        // SAFETY: for the owner, in `go_on`.
-        unsafe {
-            if let Some(g) = self.ring.take_next() {
-                let room = self.ring.push(g).is_ok();
-                debug_assert!(room, "a place became free just now");
-            }
+    fn kick(&self, shared: &Shared, p: &P) -> Option<NonNull<G>> {
+        // SAFETY: for the owner, in `go_on`; who was in `next` is in no queue then.
+        let kicked = unsafe { self.ring.take_next().map(|g| self.ring.push(g)) };
+        if let Some(Err(overflow)) = kicked {
+            shared.list_overflow(p, self.lane(), overflow);
         }
         None
     }

@@ -49,7 +49,7 @@ fn in_turn(shared: &Shared, p: &P) -> Option<NonNull<G>> {
     match p.groups.lane() {
         NO_LANE => None,
         ROOT_LANE => from_root(shared, p),
-        _ => p.groups.go_on(p),
+        _ => p.groups.go_on(shared, p),
     }
 }
 
@@ -98,7 +98,7 @@ pub(super) fn turn(shared: &Shared, p: &P) -> Next {
     let here = &p.groups;
     if !here.over.load(Relaxed)
         && here.fetch_more()
-        && let Some(g) = here.go_on(p)
+        && let Some(g) = here.go_on(shared, p)
     {
         return Next::Run(dispatched(shared, p, g));
     }
