@@ -18,6 +18,10 @@ use runnext::Runtime;
 
 fn main() {
     let args = Args::from_env();
+    if args.get("lend", 1) == 0 {
+        // SAFETY: this is the only thread as yet, so nobody reads the environment meanwhile.
+        unsafe { std::env::set_var("RUNNEXT_DEBUG", "lend=0") };
+    }
     // SAFETY: no scenario keeps anything of a thread-local over a call that can park.
     let rt = unsafe { Runtime::builder().procs(args.procs()).build() }.expect("build the runtime");
     match args.scenario.as_str() {

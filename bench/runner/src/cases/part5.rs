@@ -7,21 +7,20 @@ pub fn all() -> Vec<Case> {
 }
 
 fn tax() -> Vec<Case> {
-    let case = |id, args| {
+    let case = |id, args, bar: Option<Bar>| {
         Case::new(5, id, "group-tax")
             .args(args)
-            .quick("yields=500000 pings=200000")
+            .quick("yields=500000 pings=200000 spawns=100000 messages=200000 locks=2000000")
+            .low("yield_ns", "ns", bar)
+            .low("ping_ns", "ns", bar)
+            .low("spawn_ns", "ns", bar)
+            .low("fanout_ns", "ns", bar)
+            .low("mutex_ns", "ns", bar)
     };
-    let within = |id, args, factor| {
-        case(id, args)
-            .low("yield_ns", "ns", Bar::Own("group-unused", factor))
-            .low("ping_ns", "ns", Bar::Own("group-unused", factor))
-    };
+    let within = |id, args, factor| case(id, args, Some(Bar::Own("group-unused", factor)));
     vec![
-        case("group-unused", "procs=1")
-            .title("32 yielders, ping-pong; no groups, P=1")
-            .low("yield_ns", "ns", None)
-            .low("ping_ns", "ns", None),
+        case("group-unused", "procs=1", None)
+            .title("32 yielders, ping-pong, spawn + join, 1 to 1000, a mutex; no groups, P=1"),
         within("group-idle", "procs=1 idle=true", 1.02)
             .title("the same beside one group that is idle"),
         within("group-one", "procs=1 groups=1", 1.05).title("the same, all in one group"),
@@ -106,6 +105,7 @@ fn latency() -> Vec<Case> {
             .args("procs=2")
             .quick("seconds=1")
             .reps(3)
+            .with("runnext", "runnext, lend=0", "lend=0")
             .low("wait_ms_p99", "ms", Bar::Value(1.4)),
         Case::new(5, "group-elastic", "group-elastic")
             .title("load of 60, 90, 60 % beside Low hogs under CpuLimit::Adaptive")

@@ -227,7 +227,7 @@ pub fn mixed(args: &Args, rt: &Runtime) {
         .print();
 }
 
-/// A Low owner of a lock, Normal hogs, a High waiter; lending is switched by `RUNNEXT_DEBUG=lend=0`.
+/// A Low owner of a lock, Normal hogs, a High waiter; `lend=0` switches lending off.
 pub fn locks(args: &Args, rt: &Runtime) {
     let low = TaskGroup::builder("low").priority(Priority::Low).build();
     let normal = TaskGroup::new("normal");
