@@ -18,6 +18,7 @@ pub fn run(args: &Args, rt: &Runtime) {
         "group-tax" => tax::run(args, rt),
         "group-weights" => fair::weights(args, rt),
         "group-cheats" => fair::cheats(args, rt),
+        "group-sleepers" => fair::sleepers(args, rt),
         "group-floor" => fair::floor(args, rt),
         "group-quota" => limits::quota(args, rt),
         "group-governor" => limits::governor(args),

@@ -36,6 +36,13 @@ fn shares() -> Vec<Case> {
             .reps(3)
             .low("gain_percent", "%", Bar::Value(3.0))
     };
+    let sleeper = |id, args| {
+        Case::new(5, id, "group-sleepers")
+            .args(args)
+            .quick("seconds=1")
+            .reps(3)
+            .low("error_percent", "%", Bar::Value(3.0))
+    };
     vec![
         Case::new(5, "group-weights", "group-weights")
             .title("weights 1:2:4:8 with 1000, 64, 8, P hogs, P=2")
@@ -45,7 +52,15 @@ fn shares() -> Vec<Case> {
             .low("error_percent", "%", Bar::Value(2.0))
             .high("jain", "", Bar::Value(0.99))
             .low("felt_ms", "ms", Bar::Value(50.0)),
+        sleeper("sleeper", "procs=2 sleepers=1")
+            .title("one that sleeps half of the time beside P hogs, P=2")
+            .low("wake_ms_p99", "ms", Bar::Value(0.5)),
+        sleeper("sleepers", "procs=2 sleepers=4")
+            .title("four that sleep half of the time, but want more than their share"),
         cheat("cheat-sleep", "how=sleep").title("one that sleeps just before its slice ends"),
+        cheat("cheat-wake", "how=wake")
+            .title("one that wakes 10,000 times a second")
+            .high("turns_per_s", "/s", None),
         cheat("cheat-yield", "how=yield").title("one that yields all the time"),
         cheat("cheat-spawn", "how=spawn").title("one that spawns all the time"),
         Case::new(5, "group-floor", "group-floor")

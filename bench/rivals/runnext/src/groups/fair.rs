@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use harness::{Args, Report, stir};
+use harness::{Args, Report, now_ns, stir, work};
 use runnext::time::sleep;
 use runnext::{Priority, Runtime, TaskGroup};
 
@@ -88,20 +88,21 @@ pub fn cheats(args: &Args, rt: &Runtime) {
     let how = args.text("how", "sleep").to_owned();
     let groups = [TaskGroup::new("honest"), TaskGroup::new("cheat")];
     let stop = Arc::new(AtomicBool::new(false));
-    let (used, wall) = rt.run(|| {
+    let turns = Arc::new(AtomicU64::new(0));
+    let (used, wall, turned) = rt.run(|| {
         let mut hogs = Hogs::new();
         let n = args.procs();
         hogs.add(&groups[0], n, CHECK);
         let cheats: Vec<_> = (0..n)
             .map(|_| {
-                let (stop, how) = (stop.clone(), how.clone());
-                groups[1].go(move || cheat(&how, &stop))
+                let (stop, how, turns) = (stop.clone(), how.clone(), turns.clone());
+                groups[1].go(move || cheat(&how, &stop, &turns))
             })
             .collect();
         sleep(Duration::from_millis(300));
-        let meter = Meter::start(&groups);
+        let (meter, before) = (Meter::start(&groups), turns.load(Relaxed));
         sleep(seconds(args, 3.0));
-        let used = (meter.used(), meter.wall());
+        let used = (meter.used(), meter.wall(), turns.load(Relaxed) - before);
         stop.store(true, Relaxed);
         for cheat in cheats {
             cheat.join().expect("no panic");
@@ -113,6 +114,7 @@ pub fn cheats(args: &Args, rt: &Runtime) {
     Report::new("group-cheats")
         .put("gain_percent", (part / 0.5 - 1.0) * 100.0)
         .put("part_percent", part * 100.0)
+        .put("turns_per_s", turned as f64 / wall)
         .put(
             "busy_percent",
             100.0 * (used[0] + used[1]) / wall / args.procs() as f64,
@@ -120,10 +122,11 @@ pub fn cheats(args: &Args, rt: &Runtime) {
         .print();
 }
 
-fn cheat(how: &str, stop: &AtomicBool) {
+fn cheat(how: &str, stop: &AtomicBool, turns: &AtomicU64) {
     let mut x = 1;
     let total = AtomicU64::new(0);
     while !stop.load(Relaxed) {
+        turns.fetch_add(1, Relaxed);
         match how {
             // Almost a slice, then a moment of sleep.
             "sleep" => {
@@ -132,6 +135,11 @@ fn cheat(how: &str, stop: &AtomicBool) {
                     x = stir(x, 500);
                     runnext::checkpoint();
                 }
+                sleep(Duration::from_micros(10));
+            }
+            // Wakes 10,000 times a second, if it gets its share.
+            "wake" => {
+                x = stir(x, 2 * CHECK);
                 sleep(Duration::from_micros(10));
             }
             "yield" => {
@@ -148,6 +156,67 @@ fn cheat(how: &str, stop: &AtomicBool) {
         }
     }
     std::hint::black_box(x);
+}
+
+/// Sleepers that want half a core each, beside hogs: do they get the lesser of what they want and their share, and how soon?
+pub fn sleepers(args: &Args, rt: &Runtime) {
+    let groups = [TaskGroup::new("hogs"), TaskGroup::new("sleepers")];
+    let steps = (PERIOD as f64 / 2.0 / args.get("step_ns", 1.9)) as u64;
+    let n: usize = args.get("sleepers", 1);
+    let window = seconds(args, 3.0);
+    let (turns, used, wall) = rt.run(|| {
+        let mut hogs = Hogs::new();
+        hogs.add(&groups[0], args.procs(), CHECK);
+        sleep(Duration::from_millis(300));
+        let meter = Meter::start(&groups);
+        let all: Vec<_> = (0..n)
+            .map(|_| groups[1].go(move || half_a_core(steps, window)))
+            .collect();
+        let turns: Vec<_> = all
+            .into_iter()
+            .map(|one| one.join().expect("no panic"))
+            .collect();
+        let result = (turns, meter.used(), meter.wall());
+        hogs.stop();
+        result
+    });
+    let mut late = turns.concat();
+    let done: usize = turns.iter().map(Vec::len).sum();
+    // What a turn costs is as measured, so that the speed of the machine is not taken for a debt.
+    let due = n as f64 * wall * 1e9 / PERIOD as f64;
+    let wanted = used[1] / done as f64 * due;
+    let share = (used[0] + used[1]) / 2.0;
+    Report::new("group-sleepers")
+        .put(
+            "error_percent",
+            100.0 * (used[1] / wanted.min(share) - 1.0).abs(),
+        )
+        .put("cores", used[1] / wall)
+        .put("wanted_cores", wanted / wall)
+        .put("share_cores", share / wall)
+        .percentiles("wake_ms_", &mut late)
+        .print();
+}
+
+/// Of a sleeper, in ns.
+const PERIOD: u64 = 2_000_000;
+
+/// Computes every period and sleeps until the next, if it is in time; how late each turn began, in ms.
+fn half_a_core(steps: u64, window: Duration) -> Vec<f64> {
+    let (mut late, begin) = (Vec::new(), now_ns());
+    for turn in 0..window.as_nanos() as u64 / PERIOD {
+        let due = begin + turn * PERIOD;
+        let now = now_ns();
+        if now >= begin + window.as_nanos() as u64 {
+            break;
+        }
+        if now < due {
+            sleep(Duration::from_nanos(due - now));
+        }
+        late.push((now_ns() - due) as f64 / 1e6);
+        work(steps);
+    }
+    late
 }
 
 /// A Low group beside Normal hogs; then beside a group that leaves a part.
