@@ -3,6 +3,7 @@
 mod fair;
 mod latency;
 mod limits;
+mod stubborn;
 mod tax;
 
 use std::sync::Arc;
@@ -21,10 +22,14 @@ pub fn run(args: &Args, rt: &Runtime) {
         "group-sleepers" => fair::sleepers(args, rt),
         "group-floor" => fair::floor(args, rt),
         "group-quota" => limits::quota(args, rt),
+        "group-bursty" => limits::bursty(args, rt),
+        "group-server" => limits::server(args, rt),
         "group-governor" => limits::governor(args),
         "group-wake" => latency::wake(args, rt),
         "group-elastic" => latency::elastic(args),
         "group-locks" => latency::locks(args, rt),
+        "group-stubborn" => stubborn::loops(args, rt),
+        "group-pool" => stubborn::pool(args, rt),
         "group-mixed" => latency::mixed(args, rt),
         other => harness::unsupported(other),
     }
@@ -100,6 +105,11 @@ impl Meter<'_> {
     pub fn wall(&self) -> f64 {
         self.begun.elapsed().as_secs_f64()
     }
+}
+
+/// Watches from a plain thread: a goroutine would wait for its own turn.
+pub fn on_a_thread<T: Send>(watch: impl FnOnce() -> T + Send) -> T {
+    runnext::blocking(|| std::thread::scope(|s| s.spawn(watch).join().expect("no panic")))
 }
 
 pub fn seconds(args: &Args, default: f64) -> Duration {

@@ -3,7 +3,7 @@
 use super::{Bar, Case};
 
 pub fn all() -> Vec<Case> {
-    [tax(), shares(), limits(), latency(), mixed()].concat()
+    [tax(), shares(), limits(), latency(), stubborn(), mixed()].concat()
 }
 
 fn tax() -> Vec<Case> {
@@ -79,12 +79,17 @@ fn shares() -> Vec<Case> {
 }
 
 fn limits() -> Vec<Case> {
-    let quota = |id, args| {
-        Case::new(5, id, "group-quota")
+    let case = |id, scenario, args| {
+        Case::new(5, id, scenario)
             .args(args)
+            .with("runnext", "runnext, burst=20", "burst=20")
             .quick("seconds=2")
             .reps(3)
+    };
+    let quota = |id, args| {
+        case(id, "group-quota", args)
             .low("error_percent", "%", Bar::Value(2.0))
+            .low("excess_ms", "ms", None)
     };
     vec![
         quota("quota-0.25", "quota=0.25").title("two hogs on 0.25 cores, P=2"),
@@ -92,6 +97,14 @@ fn limits() -> Vec<Case> {
             .title("one hog on 0.5 cores, P=1")
             .low("pause_ms", "ms", Bar::Value(5.0)),
         quota("quota-1.5", "quota=1.5").title("two hogs on 1.5 cores, P=2"),
+        case("quota-bursty", "group-bursty", "quota=0.5")
+            .title("80 % of 0.5 cores in ten bursts a second, P=2")
+            .low("burst_ms_p99", "ms", None)
+            .low("excess_ms", "ms", None),
+        case("quota-server", "group-server", "quota=0.5")
+            .title("a server of requests of 0.5 ms at 80 % of 0.5 cores, P=2")
+            .low("request_ms_p99", "ms", None)
+            .low("excess_ms", "ms", None),
         Case::new(5, "governor", "group-governor")
             .title("four governed groups under a limit of 0.8, P=2")
             .args("procs=2")
@@ -129,6 +142,28 @@ fn latency() -> Vec<Case> {
             .reps(3)
             .low("phase0_ms_p99", "ms", None)
             .high("phase0_left_percent", "%", None),
+    ]
+}
+
+fn stubborn() -> Vec<Case> {
+    let pool = |id, args| {
+        Case::new(5, id, "group-pool")
+            .args(args)
+            .reps(3)
+            .low("start_ms_p99", "ms", Bar::Value(5.0))
+            .low("threads_most", "", None)
+            .low("threads_later", "", None)
+    };
+    vec![
+        Case::new(5, "group-stubborn", "group-stubborn")
+            .title("a timer at 1 kHz beside a loop of 500 ms without checkpoints per P, P=2")
+            .args("procs=2")
+            .quick("seconds=1")
+            .reps(3)
+            .low("late_ms_p99", "ms", Bar::Value(15.0)),
+        pool("pool-panic", "how=panic").title("the job after each of 100 per P that panic"),
+        pool("pool-sleep", "how=sleep").title("the job after each of 100 per P that sleep"),
+        pool("pool-block", "how=block").title("the job after each of 100 per P that block"),
     ]
 }
 

@@ -8,7 +8,7 @@ use harness::{Args, Report, now_ns, stir, work};
 use runnext::time::sleep;
 use runnext::{Priority, Runtime, TaskGroup};
 
-use super::{CHECK, Hogs, Meter, seconds};
+use super::{CHECK, Hogs, Meter, on_a_thread, seconds};
 
 /// Jain's index of what each got of what it should have.
 fn jain(parts: &[f64]) -> f64 {
@@ -40,10 +40,7 @@ pub fn weights(args: &Args, rt: &Runtime) {
         let meter = Meter::start(&groups);
         sleep(seconds(args, 5.0));
         let (used, wall) = (meter.used(), meter.wall());
-        // On a plain thread: a goroutine would wait for its own turn.
-        let felt = runnext::blocking(|| {
-            std::thread::scope(|s| s.spawn(|| change(&groups)).join().expect("no panic"))
-        });
+        let felt = on_a_thread(|| change(&groups));
         hogs.stop();
         (used, wall, felt)
     });

@@ -84,7 +84,8 @@ impl Late {
     }
 }
 
-fn by_timer(window: Duration) -> Vec<f64> {
+/// Wakes by itself.
+pub fn by_timer(window: Duration) -> Vec<f64> {
     let mut late = Late::new(window);
     loop {
         sleep(late.until());
@@ -331,7 +332,7 @@ pub fn elastic(args: &Args) {
 }
 
 /// Requests of 0.5 ms of CPU at random times that load so many cores; how long each took.
-fn foreground(group: &TaskGroup, cores: f64, window: Duration) -> Vec<f64> {
+pub fn foreground(group: &TaskGroup, cores: f64, window: Duration) -> Vec<f64> {
     let rate = cores / 500e-6;
     let requests = move || {
         let mut dice = Rng::new(3);
