@@ -364,7 +364,9 @@ fn a_chain_that_ends_beside_a_full_queue_loses_nobody() {
                 let others: Vec<_> = (0..RING)
                     .map(|_| {
                         let started = Arc::clone(&started);
-                        go(move || started.fetch_add(1, Relaxed))
+                        go(move || {
+                            started.fetch_add(1, Relaxed);
+                        })
                     })
                     .collect();
                 // The first of these fills the queue; those after it are one chain, while nobody of the queue runs.
@@ -374,7 +376,9 @@ fn a_chain_that_ends_beside_a_full_queue_loses_nobody() {
                 }
                 drop(ask);
                 partner.join().unwrap();
-                others.into_iter().for_each(|one| drop(one.join().unwrap()));
+                for one in others {
+                    one.join().unwrap();
+                }
                 started.load(Relaxed)
             })
             .join()
