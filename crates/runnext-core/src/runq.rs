@@ -382,13 +382,6 @@ impl<T: Linked> RunQueue<T> {
         None
     }
 
-    /// Whether a multiple of `every` handles has left at the head: for what is done for several of them at once. By the owner; a
-    /// guess for others.
-    #[inline]
-    pub fn is_aligned(&self, every: u64) -> bool {
-        self.head.load(Relaxed).is_multiple_of(every)
-    }
-
     /// The handle that is `ahead` places behind the head: a guess at what `pop` will give soon, for prefetching. A thief may
     /// have it by now.
     ///

@@ -122,13 +122,14 @@ pub(crate) fn light_leads(queue: &RunQueue<G>) -> bool {
 
 /// So many goroutines are looked at together. A prefetch waits for the translation of its address; those of several overlap
 /// (`bench timers`: 1, 4 and 8 tried).
-const AHEAD: u64 = 4;
+const AHEAD: u32 = 4;
 
 /// While some goroutines run, the cache fetches what the next ones of their queue will need: with more goroutines than fit in it, each
-/// switch otherwise waits for the header and then for the stack it points to. By the owner of the queue.
+/// switch otherwise waits for the header and then for the stack it points to. By `p`'s owner, after a [`fresh_slice`](P::fresh_slice), by which it
+/// counts: the queue's own count was just changed by a locked instruction, and the CPU would wait for that.
 #[inline]
-pub(crate) fn look_ahead(queue: &RunQueue<G>) {
-    if queue.is_aligned(AHEAD) {
+pub(crate) fn look_ahead(p: &P, queue: &RunQueue<G>) {
+    if p.slice.load(Relaxed).is_multiple_of(AHEAD) {
         look_far_ahead(queue);
     }
 }
@@ -137,10 +138,10 @@ pub(crate) fn look_ahead(queue: &RunQueue<G>) {
 fn look_far_ahead(queue: &RunQueue<G>) {
     // SAFETY: the caller is the owner; headers are type-stable, whoever has them by now.
     unsafe {
-        for next in (0..AHEAD).map_while(|i| queue.peek(i)) {
+        for next in (0..u64::from(AHEAD)).map_while(|i| queue.peek(i)) {
             next.as_ref().prefetch_stack();
         }
-        for after in (AHEAD..2 * AHEAD).map_while(|i| queue.peek(i)) {
+        for after in (u64::from(AHEAD)..u64::from(2 * AHEAD)).map_while(|i| queue.peek(i)) {
             cpu::prefetch(after.as_ptr());
         }
     }

@@ -185,7 +185,7 @@ pub(super) fn carry_out(shared: &Shared, p: &P, pick: Pick) -> Found {
         // SAFETY: the caller owns p.
         Pick::Local => unsafe { p.runq.pop() }.inspect(|_| {
             p.fresh_slice();
-            look_ahead(&p.runq);
+            look_ahead(p, &p.runq);
         }),
         Pick::Urgent => shared.take_urgent().inspect(|_| p.fresh_slice()),
         Pick::Global(n) => take_global(shared, p, n),

@@ -340,7 +340,7 @@ impl Local {
             // SAFETY: the caller owns the P.
             return unsafe { self.ring.pop() }.inspect(|_| {
                 p.fresh_slice();
-                look_ahead(&self.ring);
+                look_ahead(p, &self.ring);
             });
         }
         loop {
