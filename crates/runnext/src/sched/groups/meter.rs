@@ -122,10 +122,11 @@ impl Meter {
         let ticks = clock::ticks();
         let wall = self.unread_ns(ticks);
         self.mark.store(ticks, Relaxed);
-        if self.away.load(Relaxed) != 0 {
+        let away = self.away.load(Relaxed);
+        if away != 0 {
             self.away.store(0, Relaxed);
         }
-        let ns = self.used(p, wall);
+        let ns = self.used(p, wall, away);
         if self.idle.get() || self.section.load(Relaxed) != 0 {
             return 0; // C4
         }
@@ -136,8 +137,8 @@ impl Meter {
         ns
     }
 
-    /// How much CPU time a piece took that lasted for `wall` ns, up to now.
-    fn used(&self, p: &P, wall: u64) -> u64 {
+    /// How much CPU time a piece took that lasted for `wall` ns, up to now, `away` of it on no CPU as far as was seen.
+    fn used(&self, p: &P, wall: u64, away: u64) -> u64 {
         // SAFETY: an M that owns a P is alive; so is one that was just robbed, for those who rob are watched (`monitor`, I2).
         let Some(m) = (unsafe { p.m.load(Acquire).as_ref() }) else {
             return 0;
@@ -152,9 +153,10 @@ impl Meter {
             return wall;
         }
         self.guessed.set(0);
-        m.collect().map_or(wall, |ran| {
-            ran + wall.saturating_sub(ran).min(ran / SCHEDULING)
-        })
+        match m.collect() {
+            Some(ran) if paid != 0 => ran + wall.saturating_sub(ran).min(ran / SCHEDULING),
+            _ => wall.saturating_sub(away), // nobody knows better
+        }
     }
 
     /// Up to `ticks` since the last reading.
@@ -162,9 +164,11 @@ impl Meter {
         clock::ticks_to_ns(ticks.saturating_sub(self.mark.load(Relaxed)))
     }
 
-    /// A turn begins. What came since the last one ended is its own, unless the P searched or rested.
+    /// A turn begins. What came since the last one ended is its own, unless the P searched or rested, or nobody knows what its thread is paid for (C5).
     pub(super) fn begin(&self, p: &P) {
-        if self.idle.get() {
+        // SAFETY: the caller's thread, which owns the P.
+        let m = unsafe { p.m.load(Relaxed).as_ref() };
+        if self.idle.get() || m.is_some_and(|m| m.paid.load(Relaxed) == 0) {
             self.read(p);
             self.idle.set(false);
         }
@@ -206,8 +210,11 @@ impl Meter {
         self.guessed.set(FRESH);
     }
 
-    /// `g` came with its thread, and pays from here on, in a turn or not.
-    pub(super) fn resumed(&self, g: &G) {
+    /// `g` came with its thread `m`, and pays from here on, in a turn or not.
+    pub(super) fn resumed(&self, m: &M, g: &G) {
+        if m.paid.load(Relaxed) == 0 {
+            self.taken(m);
+        }
         self.set_last(g);
         self.idle.set(false);
     }

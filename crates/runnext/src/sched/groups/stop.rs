@@ -240,7 +240,7 @@ impl Shared {
             m.note.leave(p.slice.load(Relaxed), false);
             self.hurry(clock::now_ns());
         }
-        here.meter.resumed(g);
+        here.meter.resumed(m, g);
     }
 
     /// In the preemption handler, on a P that takes turns: `g` goes back to its lane, and the P to who is next. False: that is `g` itself.
