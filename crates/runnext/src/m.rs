@@ -232,6 +232,11 @@ impl M {
         self.owner.leave(self.home.get());
     }
 
+    /// The same for one that came from there for certain: where a blocking section ends, `home` is told a moment later.
+    pub(crate) fn leave_to_user(&self) {
+        self.owner.leave(Home::User);
+    }
+
     /// Closes a declared blocking section. False: the P was taken away meanwhile.
     #[inline]
     pub(crate) fn leave_blocking(&self) -> bool {

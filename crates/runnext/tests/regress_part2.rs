@@ -3,12 +3,14 @@
 mod common;
 mod stall;
 
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{built, child, runtime, until};
+use common::{built, child, runtime, thread_id, until, until_asleep};
 use runnext::{Priority, Runtime, TaskGroup, go, set_procs, yield_now};
 use stall::{Hogs, hog_for, watchdog};
 
@@ -328,4 +330,53 @@ fn a_request_merged_with_another_signal_is_not_the_last() {
         noise.join().unwrap();
     })
     .passed();
+}
+
+/// A thread that lost its P and came back with it, and then blocked again, was not noticed: nobody looked after timers any more.
+#[test]
+fn timers_go_on_beside_one_that_blocks_and_only_looks_in() {
+    let rt = runtime(1);
+    let (mut here, there) = UnixStream::pair().expect("a pair");
+    let (ticks, stop) = (
+        Arc::new(AtomicUsize::new(0)),
+        Arc::new(AtomicBool::new(false)),
+    );
+    let ticker = rt.go({
+        let (ticks, stop) = (Arc::clone(&ticks), Arc::clone(&stop));
+        move || {
+            while !stop.load(SeqCst) {
+                runnext::time::sleep(Duration::from_millis(50));
+                ticks.fetch_add(1, SeqCst);
+            }
+        }
+    });
+    let (tx, rx) = runnext::chan::bounded(1000);
+    let (tell, told) = mpsc::channel();
+    let blocks = rt.go(move || {
+        tell.send(thread_id()).expect("the test waits");
+        while (&there).read_exact(&mut [0]).is_ok() {
+            tx.try_send(()).expect("room"); // a call of the runtime that wakes nobody
+        }
+    });
+    let blocked = told.recv().expect("it starts");
+    let until_ticks = |more: usize| {
+        let before = ticks.load(SeqCst);
+        while ticks.load(SeqCst) < before + more {
+            thread::sleep(Duration::from_millis(1));
+        }
+    };
+    for i in 1..=10 {
+        until_ticks(2); // it has lost its P
+        thread::sleep(Duration::from_millis(30)); // and between two ticks all is quiet
+        here.write_all(b"!").expect("room");
+        while rx.len() < i {
+            thread::yield_now();
+        }
+        until_asleep(blocked, libc::SYS_recvfrom);
+        until_ticks(2);
+    }
+    stop.store(true, SeqCst);
+    drop(here);
+    ticker.join().expect("ends");
+    blocks.join().expect("ends");
 }

@@ -264,6 +264,25 @@ fn the_limit_of_threads_stops_nobody_who_can_go_on() {
     }
 }
 
+/// No timer and no event comes to the help of one that has just become the only one there is a thread for.
+#[test]
+fn at_the_limit_of_threads_one_may_yield() {
+    for (procs, threads, locked) in [(1, 1, 1), (1, 2, 2), (2, 2, 4)] {
+        // SAFETY: nothing here keeps a borrow of a thread-local over a call.
+        let rt = unsafe { Runtime::builder().procs(procs).max_threads(threads).build() }
+            .expect("starts");
+        rt.run(|| {
+            let yields = || {
+                let _lock = lock_os_thread();
+                (0..100).for_each(|_| yield_now());
+            };
+            let others: Vec<_> = (1..locked).map(|_| go(yields)).collect();
+            yields();
+            others.into_iter().for_each(|h| h.join().expect("ends"));
+        });
+    }
+}
+
 /// A byte from a plain thread, which takes its time.
 fn ping() {
     let (mut here, there) = UnixStream::pair().expect("a pair");

@@ -20,7 +20,7 @@
 use std::marker::PhantomData;
 use std::ptr;
 use std::sync::OnceLock;
-use std::sync::atomic::Ordering::*;
+use std::sync::atomic::{Ordering::*, fence};
 
 use runnext_core::list::List;
 use runnext_core::owner::{Home, State};
@@ -402,6 +402,9 @@ pub(super) fn enter_slow(m: &'static M) -> bool {
         take_p(m, p);
         shared.resume_in_group(m, g, arrears);
         p.eye.dispatched(p, g);
+        // Nothing was queued, so nobody else tells it; and this thread may block again before it gives the P up.
+        fence(SeqCst); // pairs with the monitor's before it sleeps
+        shared.monitor.note_work();
         return true;
     }
     // Like any other, but on this thread: a call need not be one that may migrate.

@@ -267,8 +267,8 @@ impl Shared {
         !idle.ms.is_null() || !idle.polling.is_null()
     }
 
-    /// No thread could be made for an idle P, but now one is idle: it went to sleep just after it was looked for in vain. A new one would
-    /// have found what there is to do.
+    /// No thread could be made for an idle P. But one may do for it that was not looked at before: an idle one, which went to sleep just
+    /// after it was looked for in vain, or one that sleeps with its goroutine. A new one would have found what there is to do.
     pub(super) fn rouse(&self) {
         self.searchers.look_again();
         if self.searchers.idle() != 0 && (self.seat.is_unwatched() || self.any_work()) {

@@ -409,7 +409,7 @@ impl Keeper {
         let mut light = waiting.saturating_sub(self.on_its_way(now));
         let (mut lively, mut answers) = (true, false);
         let procs = shared.procs();
-        self.make_room();
+        self.make_room(procs);
         let first = self.first(procs);
         for i in 0..procs {
             let Some(p) = shared.p((first + i) % procs) else {
@@ -492,9 +492,7 @@ impl Keeper {
         let mut stuck = shared.has_global() || shared.all_ps().any(|p| shared.offers_grouped(p));
         let mut lively = !stuck;
         for p in shared.all_ps().filter(|p| p.has_work()) {
-            if self.looks.len() <= p.id {
-                self.looks.resize(p.id + 1, Look::NONE);
-            }
+            self.make_room(p.id + 1);
             lively &= self.is_lively(p);
             let look = &mut self.looks[p.id];
             let tick = p.tick.load(Relaxed);

@@ -274,7 +274,9 @@ impl Shared {
         }
         if self.searchers.idle() != 0 {
             self.wake_one();
-        } else if !g.is_known_light() {
+        } else if g.is_known_light() {
+            self.monitor.note_work(); // should it not be
+        } else {
             self.monitor.watch_until(p.timers.next());
             self.monitor.work_waits(false);
         }
@@ -295,6 +297,7 @@ pub(super) fn rest(m: &'static M) -> bool {
             let now = clock::now_ns();
             if next <= now {
                 let Some(p) = shared.take_idle_p(std::ptr::null()) else {
+                    shared.monitor.watch_until(next); // whoever took the last one may not look
                     return sleep(m);
                 };
                 take_p(m, p);

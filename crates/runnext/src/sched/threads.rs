@@ -330,6 +330,7 @@ impl Maker {
         shared.threads.wants_m.store(true, Release);
         if !shared.threads.exhausted.swap(true, Relaxed) {
             shared.monitor.poke(); // it stands in for who is missing
+            shared.rouse(); // those who bring their threads were passed over until now
         }
         now + RETRY_NS
     }

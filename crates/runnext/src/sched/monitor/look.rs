@@ -144,20 +144,20 @@ impl Keeper {
     /// and is counted as what it is.
     pub(super) fn look_for_sleepers(&mut self, idle: usize, now: u64) {
         let shared = Arc::clone(&self.shared);
-        if idle == 0 || idle == shared.procs() {
+        let procs = shared.procs();
+        if idle == 0 || idle == procs {
             return;
         }
-        self.make_room();
-        for p in shared.all_ps().take(shared.procs()) {
+        self.make_room(procs);
+        for p in shared.all_ps().take(procs) {
             if now >= self.looks[p.id].at + LONG_NS {
                 self.look_at(p, &mut 0, now);
             }
         }
     }
 
-    /// For all Ps.
-    pub(super) fn make_room(&mut self) {
-        let procs = self.shared.procs();
+    /// For so many Ps. Their number may change at any time: who looks at them asks once.
+    pub(super) fn make_room(&mut self, procs: usize) {
         if self.looks.len() < procs {
             self.looks.resize(procs, Look::NONE); // within its capacity
         }
