@@ -10,7 +10,6 @@
 //! | `ticks_hz()`            | its rate, if the CPU states it reliably                         |
 //! | `pc(ctx)`, `sp(ctx)`    | registers of the interrupted thread                             |
 //! | `prefetch(line)`        | a hint that a cache line will be read soon                      |
-//! | `at_syscall(pc)`        | a system-call instruction stands just before, or at, `pc`       |
 //!
 //! All are async-signal-safe.
 
@@ -23,7 +22,3 @@ mod x86_64;
 pub(crate) use aarch64::*;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use x86_64::*;
-
-/// The finest page granularity of either architecture. Code pages are at least this large, so two
-/// addresses in one such page are mapped together.
-const CODE_PAGE: usize = 4096;

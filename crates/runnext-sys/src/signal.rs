@@ -96,8 +96,8 @@ impl std::fmt::Debug for Previous {
 /// `EINVAL` for a number that is no signal, or one that cannot be caught.
 ///
 /// # Safety
-/// `handler` runs at any point of any thread: it must be async-signal-safe, and must stay valid
-/// until [`Previous::restore`].
+/// `handler` runs at any point of any thread: it must be async-signal-safe, and must stay
+/// valid for good.
 pub unsafe fn install(signo: i32, handler: Handler) -> io::Result<Previous> {
     // SAFETY: passed on.
     unsafe { install_with(signo, handler, true) }
@@ -154,18 +154,6 @@ impl Previous {
     /// Whether nobody has a handler, and the signal is not ignored.
     pub fn is_default(&self) -> bool {
         self.action.sa_sigaction == libc::SIG_DFL
-    }
-
-    /// Puts this disposition back.
-    ///
-    /// # Errors
-    /// `EINVAL` for a number that is no signal.
-    ///
-    /// # Safety
-    /// It must be one that `signo` had, and its handler must still be loaded.
-    pub unsafe fn restore(&self, signo: i32) -> io::Result<()> {
-        // SAFETY: whoever installed that action vouched for it.
-        unsafe { exchange(signo, Some(&self.action)) }.map(drop)
     }
 
     /// Passes a signal on as if our handler were not there; see the table in the [module](self).
@@ -347,21 +335,6 @@ pub unsafe fn sp(ctx: *const c_void) -> usize {
     unsafe { arch::sp(ctx) }
 }
 
-/// Whether the interrupted thread was in a system call, or is about to (re)start one: the
-/// system-call instruction stands just before its program counter, or at it.
-///
-/// May say yes for a computation (an operand that looks like the instruction, the first bytes of a
-/// page), never no for a thread that the signal found in the kernel, unless the call was made by
-/// another instruction (`int 80h`).
-///
-/// # Safety
-/// `ctx` is the third argument of a running handler for a signal that did not come from a jump to
-/// an unmapped address.
-pub unsafe fn at_syscall(ctx: *const c_void) -> bool {
-    // SAFETY: the thread was executing at pc, so the instruction there is mapped.
-    unsafe { arch::at_syscall(arch::pc(ctx)) }
-}
-
 /// Lets the calling thread receive `signo`.
 pub fn unblock(signo: i32) {
     // SAFETY: the set is initialised before use. The calls fail only for numbers that are no
@@ -417,32 +390,4 @@ pub fn die_by(signo: i32) -> ! {
     raise(signo);
     // SAFETY: no preconditions.
     unsafe { libc::abort() }
-}
-
-/// The usual name, such as `"SIGSEGV"`; `"signal"` for those that have none here.
-pub fn signo_name(signo: i32) -> &'static str {
-    match signo {
-        libc::SIGHUP => "SIGHUP",
-        libc::SIGINT => "SIGINT",
-        libc::SIGQUIT => "SIGQUIT",
-        libc::SIGILL => "SIGILL",
-        libc::SIGTRAP => "SIGTRAP",
-        libc::SIGABRT => "SIGABRT",
-        libc::SIGBUS => "SIGBUS",
-        libc::SIGFPE => "SIGFPE",
-        libc::SIGKILL => "SIGKILL",
-        libc::SIGUSR1 => "SIGUSR1",
-        libc::SIGSEGV => "SIGSEGV",
-        libc::SIGUSR2 => "SIGUSR2",
-        libc::SIGPIPE => "SIGPIPE",
-        libc::SIGALRM => "SIGALRM",
-        libc::SIGTERM => "SIGTERM",
-        libc::SIGCHLD => "SIGCHLD",
-        libc::SIGURG => "SIGURG",
-        libc::SIGVTALRM => "SIGVTALRM",
-        libc::SIGPROF => "SIGPROF",
-        libc::SIGWINCH => "SIGWINCH",
-        libc::SIGSYS => "SIGSYS",
-        _ => "signal",
-    }
 }

@@ -8,7 +8,7 @@
 //! rights), a probing signal (the blocked call would see EINTR).
 //!
 //! # Context
-//! [`tid`], [`is_main`], [`cpu`] and [`StatReader::state`] are async-signal-safe.
+//! [`tid`], [`cpu`] and [`StatReader::state`] are async-signal-safe.
 //!
 //! Tests: `thread/tests.rs`.
 
@@ -32,11 +32,6 @@ pub fn tid() -> i32 {
 pub(crate) fn pid() -> i32 {
     // SAFETY: no arguments, cannot fail.
     unsafe { syscall!(libc::SYS_getpid) as i32 }
-}
-
-/// Whether the calling thread is the one the process started with.
-pub fn is_main() -> bool {
-    tid() == pid()
 }
 
 /// Sends signal `signo` to thread `tid` of this process, like any program.

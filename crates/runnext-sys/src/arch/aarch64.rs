@@ -1,6 +1,5 @@
 //! aarch64: `svc`, the virtual counter, `ucontext_t`.
 
-use super::CODE_PAGE;
 use core::arch::asm;
 use libc::{c_void, ucontext_t};
 
@@ -62,26 +61,6 @@ pub(crate) unsafe fn pc(ctx: *const c_void) -> usize {
 pub(crate) unsafe fn sp(ctx: *const c_void) -> usize {
     // SAFETY: as in `pc`.
     unsafe { (*ctx.cast::<ucontext_t>()).uc_mcontext.sp as usize }
-}
-
-/// Whether `svc #imm` ends at `pc`, or starts there (a call the kernel is to restart).
-///
-/// # Safety
-/// `pc` is where this thread was interrupted, so the instruction there is mapped and executable.
-pub(crate) unsafe fn at_syscall(pc: usize) -> bool {
-    const SVC: u32 = 0xd400_0001;
-    const IMMEDIATE: u32 = 0xffff << 5;
-    // The instruction before the page of `pc` may be unmapped: say "yes", as on x86-64.
-    if pc.is_multiple_of(CODE_PAGE) {
-        return true;
-    }
-    let is_svc = |word: u32| u32::from_le(word) & !IMMEDIATE == SVC;
-    // SAFETY: instructions are four bytes and aligned, so both lie in the page of `pc`, which is
-    // executing; execute-only code is not in use on Linux/aarch64 by default.
-    unsafe {
-        let at = pc as *const u32;
-        is_svc(at.sub(1).read()) || is_svc(at.read())
-    }
 }
 
 /// Asks for a cache line that will be read soon. Any address will do: nothing is accessed.

@@ -1,6 +1,5 @@
 //! x86-64: `syscall`, the time-stamp counter, `ucontext_t`.
 
-use super::CODE_PAGE;
 use core::arch::{asm, x86_64};
 use libc::{c_void, ucontext_t};
 
@@ -69,29 +68,6 @@ pub(crate) unsafe fn pc(ctx: *const c_void) -> usize {
 pub(crate) unsafe fn sp(ctx: *const c_void) -> usize {
     // SAFETY: as in `pc`.
     unsafe { (*ctx.cast::<ucontext_t>()).uc_mcontext.gregs[libc::REG_RSP as usize] as usize }
-}
-
-/// Whether `syscall` (0f 05) ends at `pc`, or starts there (a call the kernel is to restart).
-///
-/// # Safety
-/// `pc` is where this thread was interrupted, so the instruction there is mapped and executable.
-pub(crate) unsafe fn at_syscall(pc: usize) -> bool {
-    const SYSCALL: [u8; 2] = [0x0f, 0x05];
-    let offset = pc % CODE_PAGE;
-    // Bytes before the page of `pc` may be unmapped (code generators put their first function at
-    // the very start of a mapping), bytes after it too, and the upper half is the vsyscall page,
-    // which can be run but not read. In these three corners say "yes": callers may take a
-    // computation for a system call, but never the reverse.
-    if !(2..=CODE_PAGE - 2).contains(&offset) || (pc as isize) < 0 {
-        return true;
-    }
-    // SAFETY: `pc - 2 .. pc + 2` lies in the page that holds the instruction at `pc`, by the test
-    // above; what is executable is readable but for pages mapped execute-only, which neither
-    // compilers nor code generators produce on x86-64.
-    unsafe {
-        let at = pc as *const [u8; 2];
-        at.sub(1).read() == SYSCALL || at.read() == SYSCALL
-    }
 }
 
 /// Asks for a cache line that will be read soon. Any address will do: nothing is accessed.

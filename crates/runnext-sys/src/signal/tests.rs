@@ -17,7 +17,6 @@ static COUNT: AtomicUsize = AtomicUsize::new(0);
 static LAST_SIGNO: AtomicI32 = AtomicI32::new(0);
 static LAST_SP: AtomicUsize = AtomicUsize::new(0);
 static LAST_PC: AtomicUsize = AtomicUsize::new(0);
-static IN_SYSCALL: AtomicUsize = AtomicUsize::new(0);
 static BY_TIMER: AtomicUsize = AtomicUsize::new(0);
 static BY_REQUEST: AtomicUsize = AtomicUsize::new(0);
 static HANDLER_FRAME: AtomicUsize = AtomicUsize::new(0);
@@ -30,7 +29,6 @@ unsafe extern "C" fn count(signo: i32, info: *mut siginfo_t, ctx: *mut c_void) {
     unsafe {
         LAST_SP.store(sp(ctx), Relaxed);
         LAST_PC.store(pc(ctx), Relaxed);
-        IN_SYSCALL.fetch_add(usize::from(at_syscall(ctx)), Relaxed);
         BY_TIMER.fetch_add(usize::from(from_timer(info)), Relaxed);
         BY_REQUEST.fetch_add(usize::from(from_request(info)), Relaxed);
     }
@@ -54,7 +52,7 @@ fn handler_of(signo: i32) -> usize {
 }
 
 #[test]
-fn install_runs_and_restore_puts_back() {
+fn install_runs_and_says_what_was_there() {
     child_passes(|| {
         assert_eq!(handler_of(libc::SIGUSR1), libc::SIG_DFL);
         let previous = install_count(libc::SIGUSR1);
@@ -62,9 +60,6 @@ fn install_runs_and_restore_puts_back() {
         raise(libc::SIGUSR1);
         assert_eq!((counted(), LAST_SIGNO.load(Relaxed)), (1, libc::SIGUSR1));
         assert_eq!(handler_of(libc::SIGUSR1), count as *const () as usize);
-        // SAFETY: what was there before.
-        unsafe { previous.restore(libc::SIGUSR1) }.expect("restored");
-        assert_eq!(handler_of(libc::SIGUSR1), libc::SIG_DFL);
     });
 }
 
@@ -280,22 +275,11 @@ fn a_restarted_read_is_at_a_syscall() {
             }
             here.write_all(b"x").expect("written");
         });
-        assert_eq!(IN_SYSCALL.load(Relaxed), 1);
     });
 }
 
 #[test]
-fn a_finished_call_is_at_a_syscall() {
-    child_passes(|| {
-        install_count(libc::SIGUSR1);
-        // The call that sends the signal is done: the program counter is behind the instruction.
-        raise(libc::SIGUSR1);
-        assert_eq!(IN_SYSCALL.load(Relaxed), 1);
-    });
-}
-
-#[test]
-fn a_loop_is_not_at_a_syscall() {
+fn a_loop_is_interrupted_by_its_timer() {
     #[inline(never)]
     fn spin() {
         while counted() < 5 {
@@ -311,9 +295,6 @@ fn a_loop_is_not_at_a_syscall() {
         })
         .join()
         .expect("no panic");
-        // The first bytes of a page are called one, to be on the safe side; a whole loop is not
-        // there.
-        assert!(IN_SYSCALL.load(Relaxed) < 5);
         assert_eq!(BY_TIMER.load(Relaxed), counted());
         assert_eq!(BY_REQUEST.load(Relaxed), 0);
         assert_ne!(LAST_PC.load(Relaxed), 0);
@@ -436,13 +417,4 @@ fn die_by_overrides_handler_and_mask() {
 #[test]
 fn die_by_a_harmless_signal_aborts() {
     child_dies_by(libc::SIGABRT, || die_by(SIGURG));
-}
-
-#[test]
-fn names() {
-    assert_eq!(signo_name(SIGSEGV), "SIGSEGV");
-    assert_eq!(signo_name(SIGBUS), "SIGBUS");
-    assert_eq!(signo_name(SIGURG), "SIGURG");
-    assert_eq!(signo_name(SIGQUIT), "SIGQUIT");
-    assert_eq!(signo_name(63), "signal");
 }

@@ -26,12 +26,6 @@ fn ids_differ_by_thread() {
 }
 
 #[test]
-fn main_is_the_first_thread() {
-    assert_eq!(is_main(), tid() as u32 == std::process::id());
-    observe(|| assert!(!is_main()), |_| ());
-}
-
-#[test]
 fn tgkill_reports() {
     tgkill(tid(), 0).expect("signal 0 only asks whether the thread is there");
     assert_eq!(
