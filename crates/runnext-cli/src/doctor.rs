@@ -69,7 +69,7 @@ impl Finding {
 
     /// Whether it makes goroutines wake up later than they could.
     pub fn slows_wakeups(&self) -> bool {
-        self.level != Level::Good && [SLICES, TIMEOUTS, QUOTA].contains(&self.what)
+        self.level != Level::Good && [SLICES, MONITOR, TIMEOUTS, QUOTA].contains(&self.what)
     }
 }
 
@@ -84,6 +84,7 @@ impl fmt::Display for Finding {
 }
 
 const SLICES: &str = "short turns for the monitor";
+const MONITOR: &str = "a monitor before all others";
 const TIMEOUTS: &str = "timeouts finer than a millisecond";
 const QUOTA: &str = "cgroup CPU quota";
 
@@ -145,7 +146,7 @@ fn print(findings: &[Finding]) {
 /// Everything looked at.
 pub fn findings() -> Vec<Finding> {
     let mut list = vec![kernel(), processors(), quota()];
-    list.extend([guards(), fences(), timeouts(), slices()]);
+    list.extend([guards(), fences(), timeouts(), slices(), monitor()]);
     list.extend(limits());
     list
 }
@@ -274,6 +275,27 @@ fn slices() -> Finding {
             (false, _) => "refused: the process is not under the normal policy",
         },
         "When all cores are busy with other processes, preemption and hand-off may be milliseconds late.",
+    )
+}
+
+fn monitor() -> Finding {
+    // On a thread of its own, as above.
+    let (realtime, nice) = std::thread::spawn(|| {
+        let realtime = thread::request_realtime();
+        (realtime, realtime || thread::request_preference())
+    })
+    .join()
+    .unwrap_or((false, false));
+    Finding::new(
+        MONITOR,
+        realtime,
+        Level::FallsBack,
+        match (realtime, nice) {
+            (true, _) => "SCHED_FIFO",
+            (false, true) => "nice -20, not SCHED_FIFO",
+            (false, false) => "neither SCHED_FIFO nor nice -20 without privilege",
+        },
+        "Beside threads that compute the monitor, and so preemption, may be up to 4 ms late. Raise `ulimit -r`, or give CAP_SYS_NICE.",
     )
 }
 

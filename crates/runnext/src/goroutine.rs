@@ -218,7 +218,8 @@ pub fn procs() -> usize {
 
 /// Changes the number of processors while the program runs; returns the old one. More are there at once; one too many
 /// is given up when the goroutine on it next enters the scheduler. A number that was nobody's choice but the system's
-/// follows the CPUs and the cgroup's quota as they change; this call ends that.
+/// follows the CPUs and the cgroup's quota as they change; this call ends that, even with the number there is, until
+/// [`set_default_procs`].
 ///
 /// # Panics
 /// Outside a runtime, and if `n` is 0 or above 1024.
@@ -233,6 +234,24 @@ pub fn procs() -> usize {
 /// ```
 pub fn set_procs(n: usize) -> usize {
     current_shared("set_procs").fix_procs(n)
+}
+
+/// As many processors as the system gives CPUs, by affinity and the cgroup's quota, now and whenever these change: as if nobody had ever
+/// chosen a number. Returns how many there were. Go's `SetDefaultGOMAXPROCS`.
+///
+/// # Panics
+/// Outside a runtime.
+///
+/// # Example
+/// ```
+/// #[runnext::main(procs = 1000)]
+/// fn main() {
+///     assert_eq!(runnext::set_default_procs(), 1000);
+///     assert!(runnext::procs() < 1000); // on most machines
+/// }
+/// ```
+pub fn set_default_procs() -> usize {
+    current_shared("set_default_procs").unfix_procs()
 }
 
 /// Ties the calling goroutine to the thread it runs on, until the guard is dropped: nothing else runs on that thread and the

@@ -99,7 +99,7 @@ pub mod trace;
 pub use future::{block_on, spawn};
 pub use goroutine::{
     Goroutine, JoinHandle, OsThreadGuard, checkpoint, current, go, lock_os_thread, num_goroutines,
-    procs, set_procs, yield_now,
+    procs, set_default_procs, set_procs, yield_now,
 };
 pub use group::{CpuLimit, GroupStats, Priority, TaskGroup, TaskGroupBuilder};
 pub use local::LocalKey;

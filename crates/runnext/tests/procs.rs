@@ -148,7 +148,7 @@ fn several_threads_resize_one_runtime() {
     });
 }
 
-/// GO-SPEC's rule: a number nobody chose follows the system; one that was chosen does not.
+/// Go's rule: a number nobody chose follows the system; one that was chosen does not.
 #[test]
 fn the_number_follows_the_cpus_until_somebody_chooses_it() {
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
@@ -171,6 +171,8 @@ fn the_number_follows_the_cpus_until_somebody_chooses_it() {
                 assert_eq!(runnext::procs(), 3);
                 runnext::yield_now();
             }
+            assert_eq!(runnext::set_default_procs(), 3);
+            assert_eq!(runnext::procs(), 1);
         });
     });
     ended.passed();

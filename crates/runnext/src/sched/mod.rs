@@ -254,6 +254,14 @@ impl Shared {
         self.set_procs(n)
     }
 
+    /// The reverse: from now on, and at once, it follows the system's. In user context.
+    pub(crate) fn unfix_procs(&self) -> usize {
+        let old = self.procs();
+        self.follows_system.store(true, SeqCst);
+        self.follow_system();
+        old
+    }
+
     /// Nobody has said how many Ps there are to be: as many as the system gives CPUs now. By a thread that may block.
     fn follow_system(&self) {
         if self.follows_system.load(SeqCst) {
