@@ -320,40 +320,60 @@ impl Keeper {
                 let (nap, tick) = self.look(now);
                 (nap, tick.min(shared.watch_turns(&mut self.turns, now)))
             };
-            shared.threads.check_spares(&shared);
-            if now >= self.tidy_at || nap == DEEP && shared.searchers.idle() == shared.procs() {
-                self.tidy_at = now + TIDY_NS;
-                shared.threads.tidy();
-            }
+            self.tidy(nap, now);
             let rested = self.rested(now);
-            let mut wake_at = tick.min(self.next_timer(rested));
-            let sample_at = shared.observe.tick(shared.all_ps(), now);
-            if shared.observe.is_tracing() {
-                let global = shared.global_len() + shared.urgent_len();
-                shared.observe.note_global(global);
-                shared.groups.note_usage(&shared);
-            }
-            shared.observe.sleeps();
-            let busy = shared.searchers.idle() < shared.procs();
-            if busy || !shared.observe.is_due() {
-                wake_at = wake_at.min(sample_at.max(now + FAST_NS));
-                shared.observe.wakes_in_time();
-            }
-            monitor.rested.store(rested, Relaxed);
-            monitor.until.store(wake_at, Relaxed);
-            monitor.nap.store(nap, Relaxed);
-            fence(SeqCst); // pairs with the fences in `wake_one` and `timers::arm`
-            let idle = shared.searchers.idle();
-            let missed = nap == DEEP && shared.any_work()
-                || self.next_timer(rested) < wake_at
-                || shared.groups.hurry() < wake_at;
-            // For ever only while no P is in use.
-            let awake = wake_at == u64::MAX && idle < shared.procs();
-            if !awake && !missed && !self.events.wait(&shared, seen, wake_at) {
-                futex::wait_until(&monitor.word, seen, wake_at);
-            }
-            monitor.nap.store(AWAKE, Relaxed);
+            let wake_at = tick.min(self.next_timer(rested));
+            let wake_at = self.observe(wake_at, now);
+            self.sleep(seen, nap, rested, wake_at);
         }
+    }
+
+    /// What is not needed goes, now and then and before a long rest.
+    fn tidy(&mut self, nap: u32, now: u64) {
+        let shared = &self.shared;
+        shared.threads.check_spares(shared);
+        if now >= self.tidy_at || nap == DEEP && shared.searchers.idle() == shared.procs() {
+            self.tidy_at = now + TIDY_NS;
+            shared.threads.tidy();
+        }
+    }
+
+    /// The observers' part of a look. Returns when to wake up for their sake too.
+    fn observe(&self, wake_at: u64, now: u64) -> u64 {
+        let shared = &self.shared;
+        let sample_at = shared.observe.tick(shared.all_ps(), now);
+        if shared.observe.is_tracing() {
+            let global = shared.global_len() + shared.urgent_len();
+            shared.observe.note_global(global);
+            shared.groups.note_usage(shared);
+        }
+        shared.observe.sleeps();
+        let busy = shared.searchers.idle() < shared.procs();
+        if busy || !shared.observe.is_due() {
+            shared.observe.wakes_in_time();
+            wake_at.min(sample_at.max(now + FAST_NS))
+        } else {
+            wake_at
+        }
+    }
+
+    /// Sleeps until `wake_at` or a poke since `seen`, unless something came up meanwhile: the module's header says who wakes it.
+    fn sleep(&mut self, seen: u32, nap: u32, rested: u64, wake_at: u64) {
+        let shared = Arc::clone(&self.shared);
+        let monitor = &shared.monitor;
+        monitor.rested.store(rested, Relaxed);
+        monitor.until.store(wake_at, Relaxed);
+        monitor.nap.store(nap, Relaxed);
+        fence(SeqCst); // pairs with the fences in `wake_one`, `timers::arm` and `enter_slow`
+        let missed = nap == DEEP && shared.any_work()
+            || self.next_timer(rested) < wake_at
+            || shared.groups.hurry() < wake_at;
+        // For ever only while no P is in use.
+        let awake = wake_at == u64::MAX && shared.searchers.idle() < shared.procs();
+        if !awake && !missed && !self.events.wait(&shared, seen, wake_at) {
+            futex::wait_until(&monitor.word, seen, wake_at);
+        }
+        monitor.nap.store(AWAKE, Relaxed);
     }
 
     /// When to look after timers again at the earliest: Ps that dispatch run their own, and one that was asked to give way to
