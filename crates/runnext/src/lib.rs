@@ -74,6 +74,7 @@ pub mod goroutine;
 mod group;
 pub mod guide;
 pub mod hazard;
+mod histogram;
 #[cfg(feature = "hyper")]
 pub mod hyper;
 mod instant;

@@ -11,10 +11,19 @@ use crate::{File, Tree};
 
 /// First to last. A module stands for all files below it; modules in one row may import each other.
 const LAYERS: &[&[&str]] = &[
-    &["config", "fatal", "fences", "lock", "note", "swallow"],
+    &[
+        "config",
+        "fatal",
+        "fences",
+        "histogram",
+        "lock",
+        "note",
+        "swallow",
+    ],
     &["g", "stack", "instant"],
-    // Ms and Ps are the scheduler's nouns, `sched` its verbs.
-    &["m", "p", "sched", "observe", "stats", "dump"],
+    // Ms and Ps are the scheduler's nouns, `sched` its verbs; a deadlock is shown by a dump.
+    &["m", "p", "sched", "observe", "dump"],
+    &["stats"],
     &["local", "overflow", "hazard"],
     &["goroutine", "group"],
     &["scope"],

@@ -42,10 +42,10 @@ use std::{fmt, ptr};
 use runnext_sys::clock;
 
 use crate::g::{G, Mark, Switch};
+use crate::histogram::Recorder;
 use crate::lock::Lock;
 use crate::p::{P, bump};
 use crate::sched::groups::Record;
-use crate::stats::histogram::Recorder;
 use event::{Event, Kind, Left};
 use ring::Ring;
 use samples::Samples;

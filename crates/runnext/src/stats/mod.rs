@@ -33,7 +33,6 @@
 //! }
 //! ```
 
-pub(crate) mod histogram;
 mod metric;
 
 use std::sync::atomic::Ordering::*;
@@ -41,7 +40,7 @@ use std::time::Duration;
 
 use runnext_sys::clock;
 
-pub use histogram::Histogram;
+pub use crate::histogram::Histogram;
 pub use metric::Metric;
 
 use crate::m;

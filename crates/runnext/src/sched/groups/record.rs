@@ -23,9 +23,9 @@ use runnext_sys::clock;
 
 use super::Belongs;
 use crate::g::G;
+use crate::histogram::Recorder;
 use crate::sched::Shared;
 use crate::sched::call::Call;
-use crate::stats::histogram::Recorder;
 
 /// See the [module](self).
 pub(crate) struct Record {
