@@ -141,6 +141,22 @@ impl<T> WaitList<T> {
         self.head = this;
     }
 
+    /// Adds all of another list behind those of this one, in their order.
+    pub fn append(&mut self, other: &mut WaitList<T>) {
+        let WaitList { head, tail } = core::mem::take(other);
+        // SAFETY: linked nodes are alive.
+        let Some(first) = (unsafe { head.as_ref() }) else {
+            return;
+        };
+        first.prev.set(self.tail);
+        // SAFETY: as above.
+        match unsafe { self.tail.as_ref() } {
+            Some(last) => last.next.set(head),
+            None => self.head = head,
+        }
+        self.tail = tail;
+    }
+
     /// The one that waits longest.
     #[inline]
     pub fn front(&self) -> Option<&Node<T>> {
@@ -247,6 +263,27 @@ mod tests {
             assert_eq!(unsafe { **list.pop_front().unwrap().as_ref() }, want);
         }
         assert!(list.is_empty() && list.pop_front().is_none() && list.pop_back().is_none());
+    }
+
+    #[test]
+    fn one_list_behind_another() {
+        for (here, there) in [(0, 0), (0, 2), (2, 0), (1, 1), (3, 2)] {
+            let nodes: Vec<_> = (0..here + there).map(Node::new).collect();
+            let (mut list, mut other) = (WaitList::new(), WaitList::new());
+            for node in &nodes {
+                let to = if **node < here { &mut list } else { &mut other };
+                // SAFETY: in no list; `nodes` outlives both.
+                unsafe { to.push_back(node) };
+            }
+            list.append(&mut other);
+            assert!(other.is_empty());
+            assert_eq!(ids(&list), (0..here + there).collect::<Vec<_>>());
+            for want in (0..here + there).rev() {
+                // SAFETY: the nodes are alive.
+                assert_eq!(unsafe { **list.pop_back().unwrap().as_ref() }, want);
+            }
+            assert!(list.is_empty());
+        }
     }
 
     #[test]

@@ -3,27 +3,11 @@
 //! # Why this shape
 //! A context's end is a channel that closes, so it can be waited for beside anything else. Its deadline needs no timer: the
 //! channel is of the kind that looks at the clock (`chan::clock`), and so does [`err`](Context::err). Only a cancellation
-//! has to be carried from a parent to its children, for which each parent has a list of them.
-//!
-//! | `state`  | meaning                                            | changed by                                |
-//! |----------|----------------------------------------------------|-------------------------------------------|
-//! | LIVE     | not ended, unless the deadline has passed          | `end` → either of the others, once        |
-//! | CANCELED | canceled, itself or a parent, before its deadline  |                                           |
-//! | EXCEEDED | somebody saw that the deadline had passed          |                                           |
-//!
-//! # Invariants
-//! I1  A child's deadline is not after its parent's. So a deadline need not be carried to children.
-//! I2  A child is entered in its parent's list under the lock of the list, if the parent is LIVE then; who cancels changes the
-//!     state first and empties the list afterwards. So no child is missed.
-//! I3  A child keeps its parent, and the parent only knows its children: a chain carries cancellations as long as somebody
-//!     holds its end.
-//! I4  Who sees `done` closed gets an error from `err`, and the other way round.
-//! I5  A place in a list is owned by its child, which takes it out under the lock before it frees it. Who finds it there, under the lock, may
-//!     therefore look at it.
+//! has to be carried from a parent to its children, for which each parent has a list of them (`tree`, with all the states and
+//! invariants).
 //!
 //! # Context
-//! None of this blocks, so that contexts may be made, ended and dropped anywhere. The lists are linked through places that the children
-//! allocate beforehand, and are locked in RT for a few instructions.
+//! None of this blocks, so that contexts may be made, ended and dropped anywhere.
 //!
 //! # Example
 //! ```
@@ -50,23 +34,15 @@
 //! }
 //! ```
 
-use std::fmt;
-use std::panic::{RefUnwindSafe, UnwindSafe};
-use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU8, Ordering::*};
-use std::sync::{Arc, Weak};
-use std::time::Duration;
+mod tree;
 
-use runnext_core::waitlist::{Node, WaitList};
+use std::sync::Arc;
+use std::time::Duration;
+use std::{fmt, mem};
 
 use crate::chan::{self, Receiver};
 use crate::instant::Instant;
-use crate::lock::Lock;
-use crate::sched::call::Call;
-
-const LIVE: u8 = 0;
-const CANCELED: u8 = 1;
-const EXCEEDED: u8 = 2;
+use tree::{Core, never};
 
 /// What the channel of [`Context::done`] carries: nothing, it only closes.
 ///
@@ -128,7 +104,7 @@ impl std::error::Error for ContextError {}
 ///
 /// Contexts form a tree. One ends when it is [canceled](Self::cancel), when its deadline passes, or when the one it was made
 /// from ends; never by what happens to those made from it. Clones are the same context. Dropping a context does not
-/// cancel it, and leaves nothing behind.
+/// cancel it, and leaves nothing behind; a [`done`](Self::done) that outlives it is still closed when it would have ended.
 ///
 /// # Example
 /// ```
@@ -163,45 +139,12 @@ pub struct Context {
     inner: Option<Arc<Inner>>,
 }
 
+/// What the clones of a context share. Keeps those above, so that a chain carries cancellations as long as somebody holds its end.
 struct Inner {
-    state: AtomicU8,
-    done: Receiver<Never>,
-    deadline: Instant,
+    core: Arc<Core>,
     parent: Option<Arc<Inner>>,
-    /// In the list of its parent, or out of it.
-    place: Place,
-    children: Lock<WaitList<Weak<Inner>>>,
-}
-
-/// Where a child is found by its parent. On the heap by itself: others look at it while the child is dropped (I5).
-struct Place(NonNull<Node<Weak<Inner>>>);
-
-// SAFETY: the links are used under the lock of the parent's list, and what they lead to may be shared.
-unsafe impl Send for Place {}
-// SAFETY: as above.
-unsafe impl Sync for Place {}
-
-// Nothing that panics runs while the links are changed.
-impl UnwindSafe for Place {}
-impl RefUnwindSafe for Place {}
-
-impl Place {
-    fn new(child: Weak<Inner>) -> Place {
-        Place(NonNull::from(Box::leak(Box::new(Node::new(child)))))
-    }
-
-    fn node(&self) -> &Node<Weak<Inner>> {
-        // SAFETY: ours until it is dropped.
-        unsafe { self.0.as_ref() }
-    }
-}
-
-impl Drop for Place {
-    /// It is in no list: `Inner` has seen to that.
-    fn drop(&mut self) {
-        // SAFETY: leaked in `new`; nobody can find it any more (I5).
-        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
-    }
+    /// It has left its parent. What its core has may be in others' hands.
+    left: bool,
 }
 
 impl Context {
@@ -277,20 +220,15 @@ impl Context {
     fn child(&self, deadline: Instant) -> Context {
         let parent = self.inner.clone();
         let deadline = match &parent {
-            Some(parent) => deadline.min(parent.deadline), // I1
+            Some(parent) => deadline.min(parent.core.deadline()), // I1 of `tree`
             None => deadline,
         };
-        let child = Arc::new_cyclic(|child| Inner {
-            state: AtomicU8::new(LIVE),
-            done: chan::ending(deadline),
-            deadline,
-            parent,
-            place: Place::new(child.clone()),
-            children: Lock::new(WaitList::new()),
-        });
-        if let Some(parent) = &child.parent {
-            parent.adopt(&child);
+        let core = Core::new(deadline);
+        if let Some(parent) = &parent {
+            parent.core.adopt(&core);
         }
+        let left = false;
+        let child = Arc::new(Inner { core, parent, left });
         Context { inner: Some(child) }
     }
 
@@ -311,7 +249,7 @@ impl Context {
     /// ```
     pub fn done(&self) -> Receiver<Never> {
         match &self.inner {
-            Some(inner) => inner.done.clone(),
+            Some(inner) => inner.core.done(),
             None => chan::never(),
         }
     }
@@ -336,7 +274,7 @@ impl Context {
     /// assert_eq!((rounds, why), (3, ContextError::Canceled));
     /// ```
     pub fn err(&self) -> Option<ContextError> {
-        self.inner.as_ref()?.err()
+        self.inner.as_ref()?.core.err()
     }
 
     /// When it ends at the latest; `None` if it has no deadline.
@@ -352,11 +290,13 @@ impl Context {
     /// assert_eq!(Context::background().with_cancel().deadline(), None);
     /// ```
     pub fn deadline(&self) -> Option<Instant> {
-        let deadline = self.inner.as_ref()?.deadline;
+        let deadline = self.inner.as_ref()?.core.deadline();
         (deadline != never()).then_some(deadline)
     }
 
     /// Ends this context and all made from it, unless it has ended. Does nothing to the background.
+    ///
+    /// When it returns all of them have ended, and their `done` is closed, whoever was first to cancel.
     ///
     /// # Example
     /// ```
@@ -379,10 +319,10 @@ impl Context {
     /// ```
     pub fn cancel(&self) {
         if let Some(inner) = &self.inner
-            && inner.cancel_all()
+            && inner.core.cancel()
             && let Some(parent) = &inner.parent
         {
-            parent.forget(&inner.place);
+            parent.core.forget(&inner.core);
         }
     }
 }
@@ -401,106 +341,24 @@ impl fmt::Debug for Context {
 }
 
 impl Inner {
-    fn err(&self) -> Option<ContextError> {
-        if self.state.load(Acquire) == LIVE && !self.is_late() {
-            return None;
+    /// Leaves its parent, once, and gives it back.
+    fn leave(&mut self) -> Option<Arc<Inner>> {
+        let parent = self.parent.take();
+        if !mem::replace(&mut self.left, true) {
+            self.core.leave(parent.as_ref().map(|p| &*p.core));
         }
-        self.end();
-        if self.state.load(Acquire) == EXCEEDED {
-            return Some(ContextError::DeadlineExceeded);
-        }
-        // I4: who canceled it may not have come to that yet.
-        self.done.end();
-        Some(ContextError::Canceled)
-    }
-
-    fn is_late(&self) -> bool {
-        self.deadline != never() && Instant::now() >= self.deadline
-    }
-
-    /// Decides why it ends, if that is open. True: it was canceled just now.
-    fn end(&self) -> bool {
-        let why = if self.is_late() { EXCEEDED } else { CANCELED };
-        let first = self.state.compare_exchange(LIVE, why, SeqCst, Acquire);
-        first.is_ok() && why == CANCELED
-    }
-
-    /// Cancels it and all below. True: it had not ended.
-    fn cancel_all(self: &Arc<Inner>) -> bool {
-        if !self.end() {
-            return false;
-        }
-        self.done.end();
-        // Not by recursion: a chain may be long.
-        let mut parents = vec![Arc::clone(self)];
-        while let Some(parent) = parents.pop() {
-            while let Some(child) = parent.next_child() {
-                if child.end() {
-                    child.done.end();
-                    parents.push(child);
-                }
-            }
-        }
-        true
-    }
-
-    /// Takes a child out of the list that somebody still holds.
-    fn next_child(&self) -> Option<Arc<Inner>> {
-        let _call = Call::brief();
-        let mut children = self.children.lock();
-        while let Some(place) = children.pop_front() {
-            // SAFETY: it was in the list just now, and the lock is held (I5).
-            if let Some(child) = unsafe { place.as_ref() }.upgrade() {
-                return Some(child);
-            }
-        }
-        None
-    }
-
-    /// Enters a child, or ends it if it comes too late: as its parent ended, whatever its own deadline.
-    fn adopt(&self, child: &Arc<Inner>) {
-        let why = {
-            let _call = Call::brief();
-            let mut children = self.children.lock();
-            let state = self.state.load(SeqCst);
-            if state == LIVE {
-                // SAFETY: new, so in no list; it leaves this one before it is freed (I5).
-                unsafe { children.push_back(child.place.node()) };
-                return;
-            }
-            state
-        };
-        child.state.store(why, SeqCst); // nobody else has it yet
-        child.done.end();
-    }
-
-    /// Takes a child of this one out of the list, if it is there.
-    fn forget(&self, child: &Place) {
-        let _call = Call::brief();
-        // SAFETY: a place is in the list of its parent or in none.
-        unsafe { self.children.lock().remove(child.node()) };
+        parent
     }
 }
 
 impl Drop for Inner {
-    /// Leaves its parent's list, and lets go of the parents. Not by recursion: a chain may be long.
+    /// Lets go of those above. Not by recursion: a chain may be long.
     fn drop(&mut self) {
-        let Some(mut parent) = self.parent.take() else {
-            return;
-        };
-        parent.forget(&self.place); // I5
-        while let Some(mut above) = Arc::into_inner(parent) {
-            let Some(next) = above.parent.take() else {
-                return;
-            };
-            next.forget(&above.place);
-            parent = next;
+        let mut parent = self.leave();
+        while let Some(mut above) = parent.and_then(Arc::into_inner) {
+            parent = above.leave();
         }
     }
-}
-
-fn never() -> Instant {
-    Instant::from_ns(crate::sched::timers::NEVER)
 }
 
 #[cfg(test)]
@@ -508,9 +366,11 @@ mod tests {
     use super::*;
 
     fn children(ctx: &Context) -> usize {
-        ctx.inner
-            .as_ref()
-            .map_or(0, |i| i.children.lock().iter().count())
+        ctx.inner.as_ref().map_or(0, |i| i.core.count().0)
+    }
+
+    fn orphans(ctx: &Context) -> usize {
+        ctx.inner.as_ref().map_or(0, |i| i.core.count().1)
     }
 
     #[test]
@@ -553,5 +413,72 @@ mod tests {
         assert_eq!(late.err(), Some(ContextError::Canceled), "as its parent");
         assert!(late.done().is_closed());
         assert_eq!(children(&parent), 0);
+    }
+    #[test]
+    fn orphans_are_kept_as_long_as_somebody_waits_for_them() {
+        let root = Context::background().with_cancel();
+        let kept: Vec<_> = (0..10).map(|_| root.with_cancel().done()).collect();
+        assert_eq!((children(&root), orphans(&root)), (0, 10));
+        for _ in 0..1000 {
+            drop(root.with_cancel().done()); // not an orphan: nobody else has its channel
+            let short = root.with_cancel().done();
+            drop(short);
+            assert!(orphans(&root) <= 2 * kept.len() + 4, "they pile up");
+        }
+        for _ in 0..10 {
+            drop(root.with_cancel()); // looks at two of them
+        }
+        assert_eq!(orphans(&root), kept.len());
+        drop(kept);
+        for _ in 0..10 {
+            drop(root.with_cancel());
+        }
+        assert_eq!(orphans(&root), 0);
+    }
+
+    #[test]
+    fn orphans_whose_time_has_come_go() {
+        let root = Context::background().with_cancel();
+        let late = root.with_timeout(Duration::ZERO).done();
+        let in_time = root.with_timeout(Duration::from_secs(3600)).done();
+        drop(root.with_cancel());
+        assert_eq!(orphans(&root), 1);
+        assert!(late.is_closed() && !in_time.is_closed());
+    }
+
+    #[test]
+    fn orphans_move_up() {
+        let root = Context::background().with_cancel();
+        let middle = root.with_cancel();
+        let ends = [(); 3].map(|()| middle.with_cancel().with_cancel().done());
+        assert_eq!((orphans(&root), orphans(&middle)), (0, 3));
+        drop(middle);
+        assert_eq!((children(&root), orphans(&root)), (0, 3));
+        drop(root); // nobody can cancel them any more
+        assert!(ends.iter().all(|done| !done.is_closed()));
+    }
+    /// A list owns what is in it: what is left in one for ever leaks.
+    #[test]
+    fn every_core_is_freed() {
+        let mut cores = Vec::new();
+        let mut seen = |ctx: Context| {
+            cores.extend(ctx.inner.as_ref().map(|inner| Arc::downgrade(&inner.core)));
+            ctx
+        };
+        for how in 0..4 {
+            let root = seen(Context::background().with_cancel());
+            let middle = seen(root.with_timeout(Duration::from_secs(3600)));
+            let late = seen(middle.with_timeout(Duration::ZERO));
+            let below_late = seen(late.with_cancel());
+            let ends = [&root, &middle, &late, &below_late].map(|c| seen(c.with_cancel()).done());
+            assert!(late.err().is_some());
+            match how {
+                0 => root.cancel(),
+                1 => middle.cancel(),
+                2 => drop(middle.clone()),
+                _ => drop(ends),
+            }
+        }
+        assert!(cores.iter().all(|core| core.strong_count() == 0));
     }
 }

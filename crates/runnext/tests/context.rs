@@ -217,6 +217,93 @@ fn a_long_chain() {
 }
 
 #[test]
+fn a_done_that_outlives_its_context_is_closed() {
+    let root = Context::background().with_cancel();
+    let child = root.with_cancel().done();
+    let in_time = root.with_timeout(HOUR).with_timeout(HOUR).done();
+    let below = {
+        let middle = root.with_cancel();
+        let below = middle.with_cancel().with_cancel().done();
+        assert!(!below.is_closed());
+        below // and nobody has `middle`
+    };
+    let kept = root.with_cancel();
+    let below_kept = kept.with_cancel().done();
+    for done in [&child, &in_time, &below, &below_kept] {
+        assert!(!done.is_closed());
+    }
+    kept.cancel();
+    assert!(below_kept.is_closed() && !below.is_closed());
+    root.cancel();
+    for done in [child, in_time, below] {
+        assert_eq!(done.try_recv(), Err(TryRecvError::Disconnected));
+        done.recv().unwrap_err();
+    }
+}
+
+#[test]
+fn cancel_returns_when_all_have_ended_whoever_was_first() {
+    for round in 0..100 {
+        let root = Context::background().with_cancel();
+        let middle = root.with_cancel();
+        let mut below: Vec<_> = (0..200).map(|_| middle.with_cancel()).collect();
+        let orphans: Vec<_> = (0..50).map(|_| below[7].with_cancel().done()).collect();
+        let last = middle.with_cancel().with_cancel();
+        below.push(last.clone());
+        let start = std::sync::Barrier::new(3);
+        std::thread::scope(|s| {
+            for canceled in [&root, &root, &middle] {
+                let (start, below, orphans) = (&start, &below, &orphans);
+                s.spawn(move || {
+                    start.wait();
+                    canceled.cancel();
+                    assert!(is_done(canceled));
+                    assert!(is_done(below.last().unwrap()), "round {round}");
+                    assert!(below.iter().all(is_done), "round {round}");
+                    assert!(orphans.iter().all(|done| done.is_closed()), "round {round}");
+                });
+            }
+        });
+    }
+}
+
+#[test]
+fn contexts_are_dropped_while_it_ends() {
+    for procs in [1, 4] {
+        runtime(procs).run(|| {
+            for _ in 0..100 {
+                let root = Context::background().with_cancel();
+                let (canceled, orphans) = (AtomicUsize::new(0), AtomicUsize::new(0));
+                scope(|s| {
+                    for _ in 0..4 {
+                        let (root, canceled, orphans) = (&root, &canceled, &orphans);
+                        s.go(move || {
+                            while canceled.load(SeqCst) == 0 {
+                                let middle = root.with_cancel();
+                                let ends = [(); 4].map(|()| middle.with_cancel().done());
+                                let below = middle.with_cancel();
+                                let end = below.with_timeout(HOUR).done();
+                                drop(middle);
+                                orphans.fetch_add(ends.len(), SeqCst);
+                                drop(below);
+                                if canceled.load(SeqCst) == 1 {
+                                    assert!(end.is_closed());
+                                    assert!(ends.iter().all(|done| done.is_closed()));
+                                }
+                                runnext::yield_now();
+                            }
+                        });
+                    }
+                    until(|| orphans.load(SeqCst) > 50);
+                    root.cancel();
+                    canceled.store(1, SeqCst);
+                });
+            }
+        });
+    }
+}
+
+#[test]
 fn reads_like_gos() {
     assert_eq!(ContextError::Canceled.to_string(), "context canceled");
     assert_eq!(

@@ -1,6 +1,5 @@
 //! The two ends of a channel: what users hold, and the blocking operations.
 
-use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*, fence};
@@ -541,6 +540,13 @@ impl<T> Receiver<T> {
         self.chan().is_some_and(close)
     }
 
+    /// Whether it is the only one: then nobody can come to have another. [`never()`] is shared by all.
+    pub(crate) fn is_only(&self) -> bool {
+        // SAFETY: alive while there is a receiver.
+        self.shared
+            .is_some_and(|shared| unsafe { shared.as_ref() }.receivers.load(Acquire) == 1)
+    }
+
     /// Whether both are ends of the same channel. Two receivers made by [`never()`] count as that.
     ///
     /// ```
@@ -551,95 +557,6 @@ impl<T> Receiver<T> {
         self.shared == other.shared
     }
 }
-
-/// What both ends can tell.
-macro_rules! looks {
-    ($end:ident, $of:ident => $chan:expr) => {
-        impl<T> $end<T> {
-            /// How many values are buffered. A moment's view.
-            ///
-            /// ```
-            /// let (tx, rx) = runnext::chan::bounded(2);
-            /// tx.send('a').unwrap();
-            /// assert_eq!((tx.len(), rx.len(), rx.capacity()), (1, 1, Some(2)));
-            /// assert!(!rx.is_empty() && !rx.is_full() && !rx.is_closed());
-            /// ```
-            pub fn len(&self) -> usize {
-                let $of = self;
-                $chan.map_or(0, |chan| each!(chan, c => Flavor::<T>::len(c)))
-            }
-
-            /// Whether nothing is buffered: always so on a rendezvous channel.
-            ///
-            /// ```
-            /// let (tx, rx) = runnext::chan::bounded(1);
-            /// assert!(tx.is_empty() && rx.is_empty());
-            /// tx.send('a').unwrap();
-            /// assert!(!tx.is_empty() && !rx.is_empty());
-            /// ```
-            pub fn is_empty(&self) -> bool {
-                self.len() == 0
-            }
-
-            /// Whether there is no room: always so on a rendezvous channel. Places kept for a [`Select`](super::Select)'s send are taken.
-            ///
-            /// ```
-            /// let (tx, rx) = runnext::chan::bounded(1);
-            /// assert!(!tx.is_full());
-            /// tx.send(1).unwrap();
-            /// assert!(tx.is_full() && rx.is_full());
-            /// ```
-            pub fn is_full(&self) -> bool {
-                let $of = self;
-                $chan.is_none_or(|chan| each!(chan, c => Flavor::<T>::is_full(c)))
-            }
-
-            /// How many values can be buffered; `None` if that has no limit.
-            ///
-            /// ```
-            /// use runnext::chan;
-            /// let (tx, rx) = chan::bounded::<u8>(5);
-            /// assert_eq!((tx.capacity(), rx.capacity()), (Some(5), Some(5)));
-            /// let (tx, rx) = chan::unbounded::<u8>();
-            /// assert_eq!((tx.capacity(), rx.capacity()), (None, None));
-            /// ```
-            pub fn capacity(&self) -> Option<usize> {
-                let $of = self;
-                match $chan {
-                    Some(chan) => each!(chan, c => Flavor::<T>::capacity(c)),
-                    None => Some(0),
-                }
-            }
-
-            /// Whether the channel is closed. What is buffered can still be received.
-            ///
-            /// ```
-            /// let (tx, rx) = runnext::chan::bounded(1);
-            /// tx.send("last words").unwrap();
-            /// tx.close();
-            /// assert!(tx.is_closed() && rx.is_closed());
-            /// assert_eq!(rx.recv(), Ok("last words"));
-            /// ```
-            pub fn is_closed(&self) -> bool {
-                let $of = self;
-                $chan.is_some_and(|chan| each!(chan, c => Flavor::<T>::is_closed(c)))
-            }
-        }
-
-        impl<T> fmt::Debug for $end<T> {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.debug_struct(stringify!($end))
-                    .field("len", &self.len())
-                    .field("capacity", &self.capacity())
-                    .field("closed", &self.is_closed())
-                    .finish()
-            }
-        }
-    };
-}
-
-looks!(Sender, end => Some(end.chan()));
-looks!(Receiver, end => end.chan());
 
 impl<T> Clone for Sender<T> {
     fn clone(&self) -> Sender<T> {

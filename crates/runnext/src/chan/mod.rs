@@ -49,6 +49,7 @@ mod ends;
 mod error;
 mod iter;
 mod list;
+mod looks;
 mod macros;
 mod op;
 mod ring;
@@ -66,7 +67,7 @@ pub use error::{
 pub use iter::{IntoIter, Iter, TryIter};
 
 // Files, from the bottom: `wait` who waits and how a wait ends · `zero`, `ring`, `list`, `clock` the kinds, behind the trait
-// `Flavor` · `op` blocking operations on any kind · `ends` what users hold · `select` the machinery of a select, on cases whose
+// `Flavor` · `op` blocking operations on any kind · `ends` what users hold, `looks` what those tell · `select` the machinery of a select, on cases whose
 // types are forgotten · `arms` and `macros` `select!` · `dynamic` `Select` · `iter`, `error`.
 //
 // Invariants that hold across them:
