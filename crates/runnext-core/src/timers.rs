@@ -273,6 +273,12 @@ impl<T, M: Memory> TimerHeap<T, M> {
         }
         self.remove_head()
     }
+
+    /// Takes out any entry, dead or not: for who empties the heap.
+    pub fn pop_any(&mut self) -> Option<T> {
+        self.keys.pop();
+        self.rest.pop().map(|rest| rest.item)
+    }
 }
 
 impl<T: Entry, M: Memory> TimerHeap<T, M> {
@@ -377,6 +383,21 @@ mod tests {
         assert!(heap.pop_due(4).is_none());
         assert!(heap.pop_due(5).is_some());
         assert_eq!(heap.next_deadline(), None);
+    }
+
+    #[test]
+    fn any_entry_can_be_taken_and_the_rest_stay_in_order() {
+        let timers = timers([5, NEVER, 2, 7, 1, 6]);
+        let mut heap = heap(&timers);
+        let mut taken: Vec<_> = (0..3).map(|_| heap.pop_any().unwrap().0).collect();
+        while let Some((when, _)) = heap.pop_due(NEVER - 1) {
+            taken.push(when);
+        }
+        assert!(taken[3..].is_sorted());
+        taken.extend(heap.pop_any().map(|timer| timer.0));
+        taken.sort_unstable();
+        assert_eq!(taken, [1, 2, 5, 6, 7, NEVER]);
+        assert!(heap.is_empty() && heap.pop_any().is_none());
     }
 
     #[test]

@@ -303,6 +303,7 @@ fn stop(shared: Arc<Shared>, grace: Duration) -> Shutdown {
     shared.stop();
     shared.groups.close(&shared);
     shared.drop_futures();
+    shared.drop_tasks();
     shared.close_poller();
     shared.see_visitors_off();
     // A goroutine of another runtime may be the one to call: it is not preempted while it holds the slab's lock.

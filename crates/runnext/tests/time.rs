@@ -12,6 +12,7 @@ use runnext::time::{self, Instant, Ticker, Timer};
 use runnext::{go, scope};
 
 const MS: Duration = Duration::from_millis(1);
+const HOUR: Duration = Duration::from_secs(3600);
 const US: Duration = Duration::from_micros(1);
 
 /// One P, so one heap and one queue, and nobody is interrupted between waking up and saying so.
@@ -139,7 +140,7 @@ fn a_sleeper_locked_to_its_thread() {
 fn an_earlier_timer_ends_a_longer_wait() {
     for procs in [1, 2, 4] {
         runtime(procs).run(|| {
-            let long = go(|| time::sleep(Duration::from_secs(3600)));
+            let long = go(|| time::sleep(HOUR));
             time::sleep(5 * MS); // somebody waits for the hour by now
             for _ in 0..20 {
                 let short = go(|| time::sleep(MS));
@@ -178,7 +179,7 @@ fn timers_are_not_starved_by_chatter() {
 fn shutdown_reaches_the_one_who_waits_for_timers() {
     for _ in 0..20 {
         let rt = runtime(2);
-        rt.go(|| time::sleep(Duration::from_secs(3600)));
+        rt.go(|| time::sleep(HOUR));
         rt.run(|| time::sleep(MS));
         assert_eq!(rt.shutdown(Duration::ZERO).abandoned, 1);
     }
@@ -223,7 +224,7 @@ fn a_function_runs_in_time_and_again_after_a_reset() {
                 until(|| runs.load(SeqCst) == n as usize);
             }
             assert!(!timer.reset(Duration::MAX));
-            assert!(timer.reset(Duration::from_secs(3600)));
+            assert!(timer.reset(HOUR));
             assert!(timer.stop());
             assert!(!timer.stop());
             time::sleep(MS);
@@ -286,7 +287,7 @@ fn a_function_is_dropped_once() {
     let rt = runtime(2);
     let outside = rt.run(|| {
         let counted = Counted::new(&drops);
-        let timer = time::after_func(Duration::from_secs(3600), move || {
+        let timer = time::after_func(HOUR, move || {
             let _ = &counted;
         });
         assert!(timer.stop());
@@ -300,11 +301,11 @@ fn a_function_is_dropped_once() {
         until(|| drops.load(SeqCst) == 2); // ran, although the timer was dropped
 
         let counted = Counted::new(&drops);
-        drop(time::after_func(Duration::from_secs(3600), move || {
+        drop(time::after_func(HOUR, move || {
             let _ = &counted;
         }));
         let counted = Counted::new(&drops);
-        time::after_func(Duration::from_secs(3600), move || {
+        time::after_func(HOUR, move || {
             let _ = &counted;
         })
     });
@@ -316,16 +317,52 @@ fn a_function_is_dropped_once() {
     assert_eq!(drops.load(SeqCst), 4);
 }
 
+/// They were kept until the last handle was gone.
+#[test]
+fn shutdown_drops_functions_whatever_outlives_it() {
+    struct Rude(Counted);
+    impl Drop for Rude {
+        fn drop(&mut self) {
+            std::panic::resume_unwind(Box::new(()));
+        }
+    }
+    let drops = Arc::new(AtomicUsize::new(0));
+    let rt = runtime(2);
+    let handle = rt.go(|| 7);
+    let stuck = rt.go(|| runnext::chan::never::<()>().recv());
+    let timer = rt.run(|| {
+        for after in (1..100).map(|i| HOUR * i).chain([Duration::MAX]) {
+            let counted = Counted::new(&drops);
+            drop(time::after_func(after, move || {
+                let _ = &counted;
+            }));
+        }
+        let rude = Rude(Counted::new(&drops));
+        drop(time::after_func(HOUR, move || {
+            let _ = &rude.0;
+        }));
+        let counted = Counted::new(&drops);
+        time::after_func(HOUR, move || {
+            let _ = &counted;
+        })
+    });
+    assert_eq!(drops.load(SeqCst), 0);
+    drop(rt);
+    assert_eq!(drops.load(SeqCst), 101);
+    assert!(!timer.reset(HOUR) && !timer.reset(HOUR), "it is not set");
+    drop(timer);
+    assert_eq!(drops.load(SeqCst), 102);
+    drop((handle, stuck));
+}
+
 #[test]
 fn a_function_is_no_goroutine_until_its_time() {
     let rt = runtime(1);
     rt.run(|| {
-        let _timers: Vec<_> = (0..100)
-            .map(|_| time::after_func(Duration::from_secs(3600), || ()))
-            .collect();
+        let _timers: Vec<_> = (0..100).map(|_| time::after_func(HOUR, || ())).collect();
         assert_eq!(runnext::num_goroutines(), 1);
     });
-    assert_eq!(rt.shutdown(Duration::from_secs(3600)).abandoned, 0);
+    assert_eq!(rt.shutdown(HOUR).abandoned, 0);
 }
 
 #[test]
@@ -400,7 +437,7 @@ fn a_timer_shows_nothing_and_keeps_nothing_stale() {
             assert!(timer.c().try_recv().is_err());
             assert!(!timer.stop());
             assert!(!timer.reset(Duration::ZERO));
-            assert!(timer.reset(Duration::from_secs(3600)));
+            assert!(timer.reset(HOUR));
             assert!(timer.c().try_recv().is_err(), "a stale value");
             assert!(timer.reset(Duration::ZERO));
             assert!(timer.c().recv().is_ok());
@@ -412,7 +449,7 @@ fn a_timer_shows_nothing_and_keeps_nothing_stale() {
             assert_eq!(ticker.c().len(), 0);
             ticker.stop();
             assert!(ticker.c().try_recv().is_err(), "a stale tick");
-            ticker.reset(Duration::from_secs(3600));
+            ticker.reset(HOUR);
             assert!(ticker.c().try_recv().is_err(), "a stale tick");
             ticker.reset(US);
             ticker.c().recv().unwrap();
@@ -425,14 +462,14 @@ fn a_timer_shows_nothing_and_keeps_nothing_stale() {
 fn a_blocked_receiver_follows_stop_and_reset() {
     for procs in [1, 2] {
         runtime(procs).run(|| {
-            let timer = Arc::new(Timer::new(Duration::from_secs(3600)));
+            let timer = Arc::new(Timer::new(HOUR));
             let blocked = {
                 let timer = timer.clone();
                 go(move || timer.c().recv().unwrap())
             };
             until_waits(&blocked, "chan receive");
             assert!(timer.stop());
-            assert!(!timer.reset(Duration::from_secs(3600)));
+            assert!(!timer.reset(HOUR));
             until_waits(&blocked, "chan receive");
             let reset = Instant::now();
             assert!(timer.reset(2 * MS));
@@ -450,7 +487,7 @@ fn modified_earlier() {
         let timer = Timer::new(Duration::ZERO);
         timer.c().recv().unwrap();
         for _ in 0..10 {
-            timer.reset(Duration::from_secs(3600));
+            timer.reset(HOUR);
             assert!(timer.stop());
             timer.reset(Duration::ZERO);
             timer.c().recv().unwrap();
@@ -584,7 +621,7 @@ fn timers_and_tickers_on_plain_threads() {
     timer.c().recv().unwrap();
     assert!(start.elapsed() >= 3 * MS);
     std::thread::scope(|s| {
-        timer.reset(Duration::from_secs(3600));
+        timer.reset(HOUR);
         let (id, ids) = std::sync::mpsc::channel();
         let timer = &timer;
         let blocked = s.spawn(move || {

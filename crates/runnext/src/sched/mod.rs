@@ -513,9 +513,6 @@ struct Global {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        for p in self.all_ps() {
-            p.timers.give_up();
-        }
         for slot in &self.allp {
             let p = slot.load(Acquire);
             if !p.is_null() {

@@ -310,13 +310,17 @@ impl Timers {
         batch
     }
 
-    /// The runtime is gone: nothing fires any more. The lock has nobody to keep out; functions are dropped under it.
-    pub(super) fn give_up(&self) {
-        for sleeper in self.heap.lock().iter() {
-            if let What::Start(cell, turn) = sleeper.what() {
-                cell.give_up(turn);
-            }
+    /// Takes out a batch, due or not.
+    fn take_any(&self, shared: &Shared) -> Batch {
+        let mut batch = Batch::new();
+        let mut heap = self.heap.lock();
+        while batch.len < BATCH
+            && let Some(sleeper) = heap.pop_any()
+        {
+            batch.push(sleeper);
         }
+        self.publish(&mut heap, shared);
+        batch
     }
 }
 
@@ -485,6 +489,26 @@ impl Shared {
         fence(SeqCst); // pairs with the one in `seat::wait`
         self.seat.told_earlier(when);
         self.watch_until(when);
+    }
+
+    /// The runtime has stopped, and nothing fires any more: drops the functions of timers. In user context; who arms one from here on sees that it
+    /// has stopped, and does the same.
+    pub(crate) fn drop_tasks(&self) {
+        for p in self.all_ps() {
+            loop {
+                let call = Call::brief(); // who stops it may be a goroutine of another runtime
+                let batch = p.timers.take_any(self);
+                drop(call);
+                for sleeper in batch.iter() {
+                    if let What::Start(cell, turn) = sleeper.what() {
+                        cell.give_up(turn);
+                    }
+                }
+                if batch.len < BATCH {
+                    break;
+                }
+            }
+        }
     }
 
     /// Whose heap a timer goes to that `call` sets: its own P's, or that of the first if it has none here.

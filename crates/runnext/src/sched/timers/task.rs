@@ -61,11 +61,13 @@ impl Cell<Armed> {
         }
     }
 
-    /// The runtime is gone, and with it the heap: drops the function.
+    /// The runtime has stopped, and the entry has left the heap: drops the function. In user context.
     pub(super) fn give_up(&self, turn: u32) {
         if self.claim(turn) {
             // SAFETY: the claim gave us the count.
-            drop(unsafe { Arc::from_raw(self.content.0.load(Relaxed)) });
+            let task = unsafe { Arc::from_raw(self.content.0.load(Relaxed)) };
+            // A panic in the drop of what it captured has nobody to go to.
+            swallow::panics(move || drop(task));
         }
     }
 }
@@ -109,11 +111,14 @@ impl Task {
         task
     }
 
-    /// Sets it to fire at `when`, and not at what it was set to before. True: it was set, and had not fired.
+    /// Sets it to fire at `when`, and not at what it was set to before; not if the runtime has stopped. True: it was set, and had not fired.
     pub(crate) fn arm(self: &Arc<Task>, when: u64) -> bool {
         let Some(shared) = self.shared.upgrade() else {
             return false;
         };
+        if shared.stopped.load(Relaxed) {
+            return false; // or `drop_tasks` is about to find it
+        }
         let call = Call::brief();
         let (was, first) = {
             let mut heap = self.lock.lock();
@@ -127,6 +132,12 @@ impl Task {
             let sleeper = Sleeper::task(self.cell, turn);
             (was, p.timers.insert(when, sleeper, &shared))
         };
+        if shared.stopped.load(SeqCst) {
+            // `drop_tasks` may have gone by, in which case the heap's lock has shown us that it did.
+            drop(call);
+            self.stop();
+            return was;
+        }
         if first {
             shared.tell_earlier(when);
         }
