@@ -30,8 +30,12 @@ pub enum Bar {
     Go(f64),
     /// A value.
     Value(f64),
+    /// Times that rival's figure.
+    Rival(&'static str, f64),
     /// Times runnext's own figure of the same name in another case.
     Own(&'static str, f64),
+    /// That figure times the first, or plus the second, whichever is more.
+    Near(&'static str, f64, f64),
 }
 
 /// A figure of a case.
@@ -141,6 +145,14 @@ impl Case {
         self.metric(key, unit, Better::Higher, bar.into())
     }
 
+    /// Another bar for the figure before.
+    fn also(mut self, bar: Bar) -> Case {
+        let mut again = *self.metrics.last().expect("a figure before");
+        again.bar = Some(bar);
+        self.metrics.push(again);
+        self
+    }
+
     fn metric(
         mut self,
         key: &'static str,
@@ -188,8 +200,15 @@ mod tests {
             assert_eq!(labels.len(), case.runs.len(), "{}", case.id);
             assert!(!case.title.is_empty(), "{}", case.id);
             for metric in &case.metrics {
-                if let Some(Bar::Own(other, _)) = metric.bar {
-                    assert!(ids.contains(other), "{}", case.id);
+                match metric.bar {
+                    Some(Bar::Own(other, _) | Bar::Near(other, ..)) => {
+                        let other = cases.iter().find(|case| case.id == other);
+                        let has = |other: &Case| other.metrics.iter().any(|m| m.key == metric.key);
+                        assert!(other.is_some_and(has), "{} {}", case.id, metric.key);
+                    }
+                    Some(Bar::Rival(rival, _)) => assert!(labels.contains(rival), "{}", case.id),
+                    Some(Bar::Go(_)) => assert!(labels.contains("go"), "{}", case.id),
+                    _ => {}
                 }
             }
         }

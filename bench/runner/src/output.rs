@@ -118,7 +118,9 @@ pub fn print_rows(rows: &[Row]) {
         let case = &of_case[0].case;
         say!("\n{}  [{}]", case.title, case.id);
         for (i, row) in of_case.iter().enumerate() {
-            if i == 0 || row.verdict.is_some() {
+            // A figure with two bars has two rows, one behind the other.
+            let again = i > 0 && of_case[i - 1].metric.key == row.metric.key;
+            if i == 0 || (row.verdict.is_some() && !again) {
                 print_row(row);
             }
         }

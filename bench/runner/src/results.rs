@@ -170,16 +170,21 @@ fn verdict(row: &Row, rows: &[Row]) -> Option<Verdict> {
             format!("{sign} {ratio} × go"),
             row.median("go").map(|value| value * ratio),
         ),
-        Bar::Own(id, ratio) => {
-            let other = rows
-                .iter()
-                .find(|other| other.case.id == id && other.metric.key == row.metric.key);
-            let own = other.and_then(|other| other.median("runnext"));
-            (
-                format!("{sign} {ratio} × own {id}"),
-                own.map(|value| value * ratio),
-            )
-        }
+        Bar::Rival(rival, ratio) => (
+            format!("{sign} {ratio} × {rival}"),
+            row.median(rival).map(|value| value * ratio),
+        ),
+        Bar::Own(id, ratio) => (
+            format!("{sign} {ratio} × own {id}"),
+            own(rows, id, row.metric.key).map(|value| value * ratio),
+        ),
+        Bar::Near(id, ratio, plus) => (
+            match ratio {
+                1.0 => format!("{sign} own {id} + {plus}"),
+                _ => format!("{sign} own {id} × {ratio} or + {plus}"),
+            },
+            own(rows, id, row.metric.key).map(|value| (value * ratio).max(value + plus)),
+        ),
     };
     let met = row
         .median("runnext")
@@ -189,6 +194,13 @@ fn verdict(row: &Row, rows: &[Row]) -> Option<Verdict> {
             Better::Higher => value >= target,
         });
     Some(Verdict { bar, target, met })
+}
+
+/// runnext's own figure in another case.
+fn own(rows: &[Row], id: &str, key: &str) -> Option<f64> {
+    let mut rows = rows.iter();
+    let other = rows.find(|other| other.case.id == id && other.metric.key == key)?;
+    other.median("runnext")
 }
 
 #[cfg(test)]
@@ -248,5 +260,23 @@ mod tests {
         assert_eq!(rows[0].best, Some(("may", 50.0)));
         assert_eq!(rows[0].verdict.as_ref().unwrap().met, Some(false));
         assert_eq!(rows[1].verdict.as_ref().unwrap().met, Some(true));
+    }
+
+    #[test]
+    fn a_bar_near_an_own_figure_takes_the_more_generous_of_two() {
+        let all = crate::cases::all();
+        let (mut alone, mut beside) = (all[0].clone(), all[1].clone());
+        alone.metrics = vec![metric(Bar::Value(9.0))];
+        let near = |ratio, plus| metric(Bar::Near(alone.id, ratio, plus));
+        beside.metrics = vec![near(1.2, 0.3), near(1.0, 1.5), near(1.2, 3.0)];
+        let of = |ns| Outcomes::from([("runnext", vec![outcome(0.0, json!({ "ns": ns }))])]);
+        let outcomes = [(alone.id, of(5.0)), (beside.id, of(7.0))].into();
+        let rows = rows(&[alone, beside], &outcomes);
+        let verdicts = rows[1..].iter().map(|row| row.verdict.as_ref().unwrap());
+        let met: Vec<_> = verdicts.map(|v| (v.target.unwrap(), v.met)).collect();
+        assert_eq!(
+            met,
+            [(6.0, Some(false)), (6.5, Some(false)), (8.0, Some(true))]
+        );
     }
 }

@@ -1,7 +1,6 @@
 //! The scenarios on runnext.
 
 mod chan;
-#[cfg(feature = "select")]
 mod choice;
 mod futures;
 mod groups;
@@ -40,9 +39,7 @@ fn main() {
             stalls::run(&args, &rt)
         }
         "mutex" | "sweep" | "fairness" | "rwfair" => locks::run(&args, &rt),
-        #[cfg(feature = "select")]
         "select2" => choice::select2(&args, &rt),
-        #[cfg(feature = "select")]
         "select4" => choice::select4(&args, &rt),
         "echo" | "connections" | "storm" | "tailtcp" | "deadlines" => net::run(&args, &rt),
         "recorder" | "dump" | "export" | "scrape" => observe::run(&args, &rt),

@@ -45,7 +45,7 @@ fn deadlines(args: &Args, rt: &Runtime) {
             TcpStream::connect(listener.local_addr().expect("its address")).expect("connect");
         let _there = listener.accept().expect("accept");
         for round in 0..rounds {
-            let d = Duration::from_nanos(10_u64.pow(round % 9));
+            let d = Duration::from_nanos(10_u64.pow(round % 10));
             here.set_read_timeout(Some(d)).expect("more than zero");
             let start = Instant::now();
             let e = here.read(&mut [0; 8]).expect_err("nothing arrives");

@@ -10,6 +10,7 @@ pub fn all() -> Vec<Case> {
             .with("runnext", "runnext, stacks", "kind=stack")
             .on(&["go", "tokio"])
             .high("requests_per_s", "/s", Bar::Best(1.0))
+            .also(Bar::Go(1.7))
             .low("us_p50", "µs", None)
             .low("us_p99", "µs", Bar::Best(1.0))
             .low("cpu_us_per_request", "µs", None)

@@ -3,7 +3,16 @@
 use super::{Bar, Case};
 
 pub fn all() -> Vec<Case> {
-    [tax(), shares(), limits(), latency(), stubborn(), mixed()].concat()
+    [
+        tax(),
+        shares(),
+        limits(),
+        latency(),
+        elastic(),
+        stubborn(),
+        mixed(),
+    ]
+    .concat()
 }
 
 fn tax() -> Vec<Case> {
@@ -135,13 +144,31 @@ fn latency() -> Vec<Case> {
             .reps(3)
             .with("runnext", "runnext, lend=0", "lend=0")
             .low("wait_ms_p99", "ms", Bar::Value(1.4)),
-        Case::new(5, "group-elastic", "group-elastic")
-            .title("load of 60, 90, 60 % beside Low hogs under CpuLimit::Adaptive")
-            .args("procs=2")
+    ]
+}
+
+fn elastic() -> Vec<Case> {
+    const ALONE: &str = "group-elastic-alone";
+    const P99: [&str; 3] = ["phase0_ms_p99", "phase1_ms_p99", "phase2_ms_p99"];
+    let case = |id, args, bar: Option<Bar>| {
+        let case = Case::new(5, id, "group-elastic")
+            .args(args)
             .quick("seconds=1")
-            .reps(3)
-            .low("phase0_ms_p99", "ms", None)
-            .high("phase0_left_percent", "%", None),
+            .reps(3);
+        P99.iter().fold(case, |case, key| case.low(key, "ms", bar))
+    };
+    vec![
+        case(ALONE, "procs=2 beside=false", None)
+            .title("load of 60, 90, 60 %, nothing beside it, P=2"),
+        case("group-elastic", "procs=2", Some(Bar::Near(ALONE, 1.2, 0.3)))
+            .title("load of 60, 90, 60 % beside Low hogs under CpuLimit::Adaptive, P=2")
+            .high("phase0_left_percent", "%", Bar::Value(90.0))
+            .high("phase1_left_percent", "%", Bar::Value(90.0))
+            .high("phase2_left_percent", "%", Bar::Value(90.0))
+            .high("phase1_low_percent", "%", Bar::Value(5.0))
+            .high("phase0_busy_percent", "%", Bar::Value(97.0))
+            .high("phase1_busy_percent", "%", Bar::Value(97.0))
+            .high("phase2_busy_percent", "%", Bar::Value(97.0)),
     ]
 }
 
@@ -152,7 +179,8 @@ fn stubborn() -> Vec<Case> {
             .reps(3)
             .low("start_ms_p99", "ms", Bar::Value(5.0))
             .low("threads_most", "", None)
-            .low("threads_later", "", None)
+            // The main one, the monitor, the one that makes them; for each P one, and two spare ones.
+            .low("threads_later", "", Bar::Value(7.0))
     };
     vec![
         Case::new(5, "group-stubborn", "group-stubborn")
@@ -185,7 +213,9 @@ fn mixed() -> Vec<Case> {
             .on(&["go"])
             .with("runnext", "runnext without groups", "mode=plain")
             .low("light_ms_p99", "ms", Bar::Go(0.1))
-            .high("busy_percent", "%", None)
+            .also(Bar::Near("cpuworker-alone", 1.0, 1.5))
+            .high("busy_percent", "%", Bar::Value(97.0))
+            .high("heavy_of_left_percent", "%", Bar::Value(95.0))
             .high("heavy_per_s", "/s", None),
     ]
 }

@@ -216,7 +216,13 @@ pub fn mixed(args: &Args, rt: &Runtime) {
     });
     let wall = (now_ns() - begun) as f64 / 1e9;
     let queued = light.stats().wake_latency;
-    Report::new("group-mixed")
+    let mut report = Report::new("group-mixed");
+    if mode == "grouped" {
+        let of = |group: &TaskGroup| group.stats().cpu_time.as_secs_f64();
+        let left = wall * args.procs() as f64 - of(&light);
+        report = report.put("heavy_of_left_percent", 100.0 * of(&heavy) / left);
+    }
+    report
         .percentiles("light_ms_", &mut late)
         .put("queued_ms_p99", queued.quantile(0.99).as_secs_f64() * 1e3)
         .put("preempted", heavy.stats().preemptions as f64)
@@ -323,6 +329,7 @@ pub fn elastic(args: &Args) {
                 &format!("phase{i}_left_percent"),
                 100.0 * used[1] / (all - used[0]),
             )
+            .put(&format!("phase{i}_low_percent"), 100.0 * used[1] / all)
             .put(
                 &format!("phase{i}_busy_percent"),
                 100.0 * (used[0] + used[1]) / all,

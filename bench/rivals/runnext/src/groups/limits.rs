@@ -93,7 +93,7 @@ pub fn quota(args: &Args, rt: &Runtime) {
     let got = used[0] / wall;
     Report::new("group-quota")
         .put("cores", got)
-        .put("error_percent", 100.0 * (got / cores - 1.0))
+        .put("error_percent", 100.0 * (got / cores - 1.0).abs())
         .put("excess_ms", excess)
         .put("pause_ms", longest.load(Relaxed) as f64 / 1e6)
         .put("throttled", groups[0].stats().throttled_count as f64)
@@ -185,7 +185,7 @@ pub fn governor(args: &Args) {
     let most = used.iter().copied().fold(0.0, f64::max);
     let least = used.iter().copied().fold(f64::INFINITY, f64::min);
     Report::new("group-governor")
-        .put("error_percent", 100.0 * (all / due - 1.0))
+        .put("error_percent", 100.0 * (all / due - 1.0).abs())
         .put("most_over_least", most / least)
         .print();
 }
