@@ -401,6 +401,82 @@ fn a_drop_that_waits_during_unwinding_beside_hogs() {
     }
 }
 
+/// Go's GCFairness: calls of the system in a loop, each too short to be noticed, do not keep a P.
+#[test]
+fn short_system_calls_in_loops() {
+    let _dog = watchdog("write in a loop");
+    let rt = runtime(1);
+    rt.run(|| {
+        let (stop, writes) = (AtomicBool::new(false), AtomicU64::new(0));
+        scope(|s| {
+            for _ in 0..2 {
+                s.go(|| {
+                    let null = std::fs::OpenOptions::new().write(true).open("/dev/null");
+                    let fd = std::os::fd::OwnedFd::from(null.unwrap());
+                    while !stop.load(Relaxed) {
+                        let fd = std::os::fd::AsRawFd::as_raw_fd(&fd);
+                        // SAFETY: a live descriptor, and one byte to read.
+                        let n = unsafe { libc::write(fd, [0u8].as_ptr().cast(), 1) };
+                        assert_eq!(n, 1);
+                        writes.fetch_add(1, Relaxed);
+                    }
+                });
+            }
+            while writes.load(Relaxed) == 0 {
+                yield_now();
+            }
+            for _ in 0..5 {
+                runnext::time::sleep(Duration::from_millis(10));
+            }
+            stop.store(true, Relaxed);
+        });
+    });
+}
+
+/// Go's TestPreemptionAfterSyscall: a P comes back from each call that blocks, marked or not, while the number of Ps changes.
+#[test]
+fn calls_of_all_lengths_beside_resizes() {
+    let _dog = watchdog("calls beside resizes");
+    let rt = runtime(2);
+    rt.run(|| {
+        let (stop, turns) = (AtomicBool::new(false), AtomicU64::new(0));
+        scope(|s| {
+            for i in 0..8u32 {
+                let (stop, us) = (&stop, [10, 100, 1000][i as usize % 3]);
+                // SAFETY: no preconditions.
+                let sleep = move || unsafe { libc::usleep(us) };
+                s.go(move || {
+                    while !stop.load(Relaxed) {
+                        match i % 2 {
+                            0 => blocking(sleep),
+                            _ => sleep(),
+                        };
+                    }
+                });
+            }
+            s.go(|| {
+                while !stop.load(Relaxed) {
+                    turns.fetch_add(1, Relaxed);
+                    yield_now();
+                }
+            });
+            for i in 0..200 {
+                runnext::set_procs(1 + i % 4);
+                let seen = turns.load(Relaxed);
+                while turns.load(Relaxed) == seen {
+                    yield_now();
+                }
+            }
+            stop.store(true, Relaxed);
+        });
+        common::until(|| {
+            let stats = runnext::stats::read();
+            (stats.num_sys_calls, stats.num_ffi_calls) == (0, 0)
+        });
+        assert_eq!(runnext::num_goroutines(), 1);
+    });
+}
+
 /// Raw system calls that no handler may restart must not see a signal of ours: how many did, of how many, in so long.
 fn interruptions(rt: &runnext::Runtime, time: Duration) -> (u64, u64) {
     let (eintr, calls) = (AtomicU64::new(0), AtomicU64::new(0));

@@ -67,6 +67,7 @@ fn run(case: &str) {
             let (_tx, rx) = bounded::<()>(0);
             let _ = rx.recv();
         }
+        "locked child" => locked_child(),
         "children" => {
             let (tx, rx) = bounded::<u32>(0);
             let waiters: Vec<_> = (0..3)
@@ -146,6 +147,14 @@ fn run(case: &str) {
     });
 }
 
+fn locked_child() {
+    let child = runnext::go(|| {
+        let _tied = runnext::lock_os_thread();
+        let _ = runnext::chan::never::<()>().recv();
+    });
+    let _ = child.join();
+}
+
 /// Waits for a plain thread, when so many blocking sections have left threads that are not needed any more, and end one by one.
 fn after_sections(n: usize) {
     let sections: Vec<_> = (0..n)
@@ -189,6 +198,11 @@ fn a_lock_taken_twice() {
 #[test]
 fn on_a_locked_thread() {
     assert_deadlock("locked", "[chan receive, locked to thread]:");
+}
+
+#[test]
+fn a_child_on_a_locked_thread() {
+    assert_deadlock("locked child", "[chan receive, locked to thread]:");
 }
 
 #[test]

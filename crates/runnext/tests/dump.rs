@@ -155,6 +155,32 @@ fn a_handle_dumps_from_outside() {
     waiter.join().unwrap().unwrap_err();
 }
 
+/// Go's TestNumGoroutine.
+#[test]
+fn as_many_are_shown_as_are_counted() {
+    runtime(2).run(|| {
+        assert_eq!((runnext::num_goroutines(), states().len()), (1, 1));
+        let (tx, rx) = chan::bounded::<()>(0);
+        let waiting: Vec<_> = (0..50)
+            .map(|i| {
+                let rx = rx.clone();
+                go(move || match i % 3 {
+                    0 => drop(rx.recv()),
+                    1 => drop(blocking(|| rx.recv())),
+                    _ => drop(go(move || rx.recv()).join()),
+                })
+            })
+            .collect();
+        until(|| runnext::num_goroutines() == 1 + 50 + 16);
+        assert_eq!(states().len(), runnext::num_goroutines());
+        assert_eq!(dump::text().matches("goroutine ").count(), 1 + 50 + 16);
+        tx.close();
+        waiting.into_iter().for_each(|w| w.join().unwrap());
+        until(|| runnext::num_goroutines() == 1);
+        assert_eq!(states().len(), 1);
+    });
+}
+
 /// However long it takes to write about them.
 #[test]
 fn all_are_looked_at_before_any_is_shown() {

@@ -395,3 +395,81 @@ fn futures_of_ours() {
     let late = runnext::block_on(poll_fn(|cx| there.poll_read(cx, &mut [0; 8])));
     assert_eq!(late.unwrap_err().kind(), ErrorKind::TimedOut);
 }
+
+/// Go's TestSpuriousWakeupsNeverHangSemasleep: signals of others cut every sleep in the kernel short, and end no wait of a goroutine.
+#[test]
+fn signals_wake_nobody_early() {
+    extern "C" fn nothing(_: i32) {}
+    child(&[], || {
+        // SAFETY: an action of zeroes but for the handler: no flags, so no call is restarted. It touches nothing.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = nothing as extern "C" fn(i32) as usize;
+            assert_eq!(
+                libc::sigaction(libc::SIGUSR1, &action, std::ptr::null_mut()),
+                0
+            );
+        }
+        const SPAN: Duration = Duration::from_millis(50);
+        let stop = AtomicBool::new(false);
+        let rounds = AtomicUsize::new(0);
+        std::thread::scope(|threads| {
+            threads.spawn(|| {
+                while !stop.load(Relaxed) {
+                    rounds.fetch_add(1, Relaxed);
+                    signal_all_others();
+                }
+            });
+            for procs in [1, 2] {
+                runtime(procs).run(|| {
+                    let begun = rounds.load(Relaxed);
+                    until(|| rounds.load(Relaxed) > begun + 10);
+                    (0..5).for_each(|_| wait_in_all_ways(SPAN));
+                });
+            }
+            stop.store(true, Relaxed);
+        });
+    })
+    .passed();
+}
+
+/// None of these waits ends before its time.
+fn wait_in_all_ways(span: Duration) {
+    let ((silent, _kept), (mut here, mut there)) = (pair(), pair());
+    let (_tx, rx) = chan::bounded::<()>(0);
+    let in_time = |wait: &dyn Fn()| {
+        let start = std::time::Instant::now();
+        wait();
+        assert!(start.elapsed() >= span, "early");
+    };
+    runnext::scope(|s| {
+        s.go(|| in_time(&|| runnext::time::sleep(span)));
+        s.go(|| in_time(&|| assert!(rx.recv_timeout(span).unwrap_err().is_timeout())));
+        s.go(|| {
+            silent.set_read_timeout(Some(span)).unwrap();
+            in_time(&|| {
+                let late = (&silent).read(&mut [0]).unwrap_err();
+                assert_eq!(late.kind(), ErrorKind::TimedOut);
+            });
+        });
+        s.go(move || {
+            runnext::time::sleep(span);
+            there.write_all(b"x").unwrap();
+        });
+        let mut got = [0];
+        here.read_exact(&mut got).unwrap();
+        assert_eq!(&got, b"x");
+    });
+}
+
+fn signal_all_others() {
+    let me = common::thread_id();
+    for entry in std::fs::read_dir("/proc/self/task").unwrap().flatten() {
+        let name = entry.file_name();
+        let tid: i32 = name.to_str().and_then(|n| n.parse().ok()).unwrap();
+        if tid != me {
+            // SAFETY: no memory is involved; a thread that has gone is an error, which is as good.
+            unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), tid, libc::SIGUSR1) };
+        }
+    }
+}

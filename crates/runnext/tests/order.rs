@@ -5,7 +5,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 
-use runnext::{go, scope, yield_now};
+use runnext::{chan, go, scope, yield_now};
 
 #[derive(Default)]
 struct Log(Mutex<Vec<usize>>);
@@ -190,4 +190,78 @@ fn the_global_queue_is_served_beside_local_yielders() {
     for one in crowd {
         one.join().unwrap();
     }
+}
+
+/// Two that hand a value to and fro until told to stop; each time one has it, that is a hop, and some `work`.
+fn ping_pong<'env>(
+    s: &'env runnext::Scope<'env, '_>,
+    hops: &'env AtomicUsize,
+    stop: &'env AtomicBool,
+    work: fn(),
+) {
+    let (there, here) = (chan::bounded::<()>(0), chan::bounded::<()>(0));
+    for (tx, rx, serves) in [(there.0, here.1, true), (here.0, there.1, false)] {
+        s.go(move || {
+            if serves && tx.send(()).is_err() {
+                return;
+            }
+            while rx.recv().is_ok() && !stop.load(Relaxed) {
+                hops.fetch_add(1, Relaxed);
+                work();
+                if tx.send(()).is_err() {
+                    return;
+                }
+            }
+        });
+    }
+}
+
+/// Two that wake each other keep `runnext` occupied as well, however many such pairs there are. In Go a yielder beside them waits for a slice.
+#[runnext::test(procs = 1, preemption = false)]
+fn channel_pairs_do_not_starve_a_yielder() {
+    for pairs in [1, 3] {
+        let (hops, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
+        scope(|s| {
+            (0..pairs).for_each(|_| ping_pong(s, &hops, &stop, || ()));
+            for _ in 0..200 {
+                let before = hops.load(Relaxed);
+                yield_now();
+                let between = hops.load(Relaxed) - before;
+                assert!(
+                    between <= 64 * (pairs + 1) + 8,
+                    "{between} hops between two turns beside {pairs}"
+                );
+            }
+            assert!(hops.load(Relaxed) > 0);
+            stop.store(true, Relaxed);
+        });
+    }
+}
+
+/// Go's TestPingPongHog: a pair that computes between its hops and one that does not both get on.
+#[runnext::test(procs = 1)]
+fn a_pair_that_computes_and_one_that_does_not_share() {
+    fn compute() {
+        let start = std::time::Instant::now();
+        while start.elapsed() < std::time::Duration::from_micros(20) {
+            std::hint::spin_loop();
+        }
+    }
+    let (heavy, light) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let stop = AtomicBool::new(false);
+    let counts = scope(|s| {
+        ping_pong(s, &heavy, &stop, compute);
+        ping_pong(s, &light, &stop, || ());
+        let counts = || (heavy.load(Relaxed), light.load(Relaxed));
+        while counts().0.min(counts().1) < 2000 {
+            yield_now();
+        }
+        let counts = counts();
+        stop.store(true, Relaxed);
+        counts
+    });
+    assert!(
+        counts.0.max(counts.1) <= 20 * counts.0.min(counts.1),
+        "{counts:?}"
+    );
 }

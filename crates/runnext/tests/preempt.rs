@@ -56,6 +56,34 @@ fn two_hundred_tight_loops_all_progress() {
     }
 }
 
+/// Go's TestPreemption: each waits in a loop without calls for what only the other can do.
+#[test]
+fn two_that_wait_for_each_other_without_a_call() {
+    let _dog = watchdog("two that spin");
+    let rt = built(
+        Runtime::builder()
+            .procs(1)
+            .time_slice(Duration::from_millis(1)),
+    );
+    rt.run(|| {
+        let turn = AtomicUsize::new(0);
+        scope(|s| {
+            for parity in 0..2 {
+                let turn = &turn;
+                s.go(move || {
+                    for mine in (parity..100).step_by(2) {
+                        while turn.load(Acquire) != mine {
+                            std::hint::spin_loop();
+                        }
+                        turn.store(mine + 1, Release);
+                    }
+                });
+            }
+        });
+        assert_eq!(turn.into_inner(), 100);
+    });
+}
+
 #[test]
 fn hogs_share_one_processor_about_equally() {
     let _dog = watchdog("equal shares");

@@ -148,7 +148,7 @@ fn several_threads_resize_one_runtime() {
     });
 }
 
-/// Go's rule: a number nobody chose follows the system; one that was chosen does not.
+/// Go's rule for GOMAXPROCS: a number nobody chose follows the system; one that was chosen does not.
 #[test]
 fn the_number_follows_the_cpus_until_somebody_chooses_it() {
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
@@ -174,6 +174,39 @@ fn the_number_follows_the_cpus_until_somebody_chooses_it() {
             assert_eq!(runnext::set_default_procs(), 3);
             assert_eq!(runnext::procs(), 1);
         });
+    });
+    ended.passed();
+}
+
+/// Also if it is the number there was.
+#[test]
+fn the_number_there_is_can_be_chosen() {
+    if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
+        return; // nothing to take away
+    }
+    let ended = common::child(&[], || {
+        // SAFETY: no thread-local is kept over a call that can park.
+        let build = || unsafe { runnext::Runtime::builder().build() }.unwrap();
+        let (chosen, follows) = (build(), build());
+        let before = chosen.run(|| set_procs(procs()));
+        assert!(before >= 2);
+        leave_one_cpu();
+        // Both at work, or nobody looks; what the one sees the other has had time to see, twice.
+        let stop = Arc::new(AtomicBool::new(false));
+        let theirs = Arc::clone(&stop);
+        let worker = chosen.go(move || {
+            while !theirs.load(Relaxed) {
+                assert_eq!(procs(), before);
+                yield_now();
+            }
+        });
+        follows.run(|| until(|| procs() == 1));
+        let until = std::time::Instant::now() + std::time::Duration::from_millis(1500);
+        while std::time::Instant::now() < until {
+            std::thread::yield_now();
+        }
+        stop.store(true, Relaxed);
+        worker.join().unwrap();
     });
     ended.passed();
 }

@@ -1,8 +1,11 @@
 //! `select!` under load: exactly one operation each time, queues that stay sound and short.
 
+mod common;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::thread;
+use std::time::Duration;
 
 use runnext::chan::{self, Receiver, Select, Sender};
 use runnext::{Runtime, go, select};
@@ -204,4 +207,43 @@ fn a_crowd_on_a_quiet_channel() {
         select! { recv(quiet) -> _ => unreachable!(), default => {} }
     }
     assert!(quiet_tx.try_send(1).is_err(), "nobody waits there");
+}
+
+/// Go's test/chan/select2 and issue 9110: selects that queue on quiet channels and give up leave nothing, there or in the timers.
+#[test]
+fn selects_that_time_out_need_no_memory() {
+    fn resident() -> usize {
+        let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+        let pages: usize = statm.split(' ').nth(1).unwrap().parse().unwrap();
+        pages * 4096
+    }
+    common::child(&[], || {
+        on_procs(2, || {
+            let (tx, quiet) = chan::bounded::<u64>(0);
+            let round = || {
+                let (n, quiet, tx) = (2_000, &quiet, &tx);
+                runnext::scope(|s| {
+                    for _ in 0..16 {
+                        s.go(move || {
+                            for _ in 0..n {
+                                select! {
+                                    recv(quiet) -> _ => unreachable!(),
+                                    recv(chan::never::<u8>()) -> _ => unreachable!(),
+                                    default(Duration::from_micros(10)) => {}
+                                }
+                            }
+                        });
+                    }
+                });
+                assert!(tx.try_send(1).is_err(), "nobody waits there");
+            };
+            round();
+            let before = resident();
+            (0..3).for_each(|_| round());
+            // 96,000 of them: 10 bytes for each would show.
+            let grown = resident().saturating_sub(before);
+            assert!(grown < 900_000, "{grown} bytes more");
+        });
+    })
+    .passed();
 }

@@ -99,6 +99,28 @@ fn yielding_makes_progress_locked_or_not() {
     }
 }
 
+/// Go's TestYieldProgress and TestYieldLockedProgress: who polls a channel and yields lets a send through.
+#[test]
+fn polling_a_channel_makes_progress_locked_or_not() {
+    for (procs, lock) in [(1, false), (1, true), (2, false), (2, true)] {
+        runtime(procs).run(|| {
+            let (tx, rx) = chan::bounded::<()>(0);
+            let polls = Arc::new(AtomicUsize::new(0));
+            let counted = Arc::clone(&polls);
+            let poller = go(move || {
+                let _tied = lock.then(lock_os_thread);
+                while rx.try_recv().is_err() {
+                    counted.fetch_add(1, Relaxed);
+                    yield_now();
+                }
+            });
+            until(|| polls.load(Relaxed) > 100);
+            tx.send(()).unwrap();
+            poller.join().unwrap();
+        });
+    }
+}
+
 #[runnext::test(procs = 4)]
 fn many_locked_ones_side_by_side() {
     let ends = Arc::new(AtomicUsize::new(0));
@@ -141,6 +163,25 @@ fn a_thread_dies_with_the_goroutine_that_ended_locked() {
                 let dead = PathBuf::from(format!("/proc/self/task/{}", handle.join().unwrap()));
                 until(|| !dead.exists());
                 assert_eq!(go(|| 1).join().unwrap(), 1);
+            }
+        });
+    })
+    .passed();
+}
+
+/// Go's TestMexitSTW: no P stays with a thread that is gone.
+#[test]
+fn threads_die_beside_resizes() {
+    child(&[], || {
+        runtime(4).run(|| {
+            for i in 0..100 {
+                let locked = go(|| std::mem::forget(lock_os_thread()));
+                runnext::set_procs(1 + i * 5 % 8);
+                locked.join().unwrap();
+            }
+            let all: Vec<_> = (0..20).map(|i| go(move || i)).collect();
+            for (i, one) in all.into_iter().enumerate() {
+                assert_eq!(one.join().unwrap(), i);
             }
         });
     })

@@ -325,3 +325,55 @@ fn every_queue_has_a_counter() {
         assert!(most(&events, "P0 run queue") > 0.0);
     });
 }
+
+/// Go's stress of starts and stops: each trace is whole, whatever went on when it began and ended.
+#[test]
+fn begun_and_ended_all_the_time_beside_yielders() {
+    let rt = runtime(4);
+    rt.run(|| {
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        scope(|s| {
+            for _ in 0..50 {
+                s.go(|| {
+                    while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                        yield_now();
+                    }
+                });
+            }
+            for _ in 0..200 {
+                trace::start(Options::default().events_per_proc(1 << 10)).unwrap();
+                yield_now();
+                let trace = trace::stop().unwrap();
+                read(&trace.to_chrome());
+            }
+            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+    });
+}
+
+/// Go's TestTraceWaitOnPipe: one that is inside a call for as long as the trace lasts, and has no event in it.
+#[test]
+fn who_is_in_a_section_all_the_time_does_no_harm() {
+    let rt = runtime(2);
+    rt.run(|| {
+        let (tx, rx) = std::sync::mpsc::channel::<()>();
+        let inside = go(move || blocking(|| rx.recv()));
+        until(|| runnext::stats::read().num_sys_calls == 1);
+        trace::start(Options::default()).unwrap();
+        go(|| ()).join().unwrap();
+        let trace = trace::stop().unwrap();
+        assert_eq!(trace.lost(), 0);
+        let id = inside.goroutine().id().to_string();
+        let events = read(&trace.to_chrome());
+        assert_eq!(ends(&runs(&events, &id)), Vec::<&str>::new());
+        drop(tx);
+        assert!(inside.join().unwrap().is_err());
+        // And in the next one it is there again.
+        trace::start(Options::default()).unwrap();
+        let other = go(|| blocking(|| ()));
+        let id = other.goroutine().id().to_string();
+        other.join().unwrap();
+        let events = read(&trace::stop().unwrap().to_chrome());
+        assert!(!runs(&events, &id).is_empty());
+    });
+}
