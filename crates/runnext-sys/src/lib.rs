@@ -12,6 +12,9 @@
 //! | [`errno`]  | saving and restoring `errno`                                              |
 //! | [`cpu`]    | how many CPUs the process may use: affinity and cgroup quota              |
 //! | [`poll`]   | readiness of file descriptors, with a breaker                             |
+//! | [`ready`]  | the same for one descriptor and one thread, without a poller              |
+//! | [`net`]    | connecting and accepting without waiting                                  |
+//! | [`inspect`] | the own process: memory that others write, the code that is mapped       |
 //! | [`mod@file`] | locks on open files                                                     |
 //!
 //! # Why a crate of its own

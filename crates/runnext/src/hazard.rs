@@ -23,7 +23,8 @@
 //! | rustls, ring                   | nothing                                 | fine                                                             |
 //! | rusqlite, libraries in C       | errno-like state within one call        | fine; [`blocking`](crate::blocking) around long calls            |
 //! | std's `RefCell` in a `thread_local!` | the borrow                        | must end before a park: that is the contract                     |
-//! | std's `MutexGuard`             | nothing on Linux                        | works, but whoever waits for it blocks a thread: prefer [`sync::Mutex`](crate::sync::Mutex) |
+//! | std's `MutexGuard`             | nothing on Linux                        | works over a park, but whoever waits for it blocks a thread: prefer [`sync::Mutex`](crate::sync::Mutex) |
+//! | std's `stdout().lock()`        | which thread has it                     | must not be held over a park: its thread's other goroutines would have it too |
 //!
 //! # Example
 //! ```

@@ -30,8 +30,8 @@
 //! must therefore not keep a borrow of a `thread_local!`, or a handle into one, over such a call.
 //! [`Builder::build`] is `unsafe` for this reason alone; [`macro@main`] and [`macro@test`] accept the contract on the
 //! program's behalf. [`goroutine_local!`] is the replacement, [`lock_os_thread`] the way out for a library that
-//! needs its thread. [`hazard`] finds breaches, and has a list of how popular crates behave. Preemption never moves a goroutine and adds
-//! nothing to this.
+//! needs its thread. [`hazard`] reports breaches by what it was told of ([`hazard::hold`]), and has a list of how popular crates behave.
+//! Preemption never moves a goroutine and adds nothing to this.
 //!
 //! # What is where
 //! | to                                     | use                                                             |

@@ -6,7 +6,7 @@ use std::thread;
 
 use runnext::chan::{self, RecvError, SendError, TryRecvError, TrySendError};
 
-/// GO-SPEC 37: for every capacity, block when empty or full, keep order, drain after the close.
+/// Go's TestChan: for every capacity, block when empty or full, keep order, drain after the close.
 #[runnext::test(procs = 2)]
 fn every_capacity_blocks_keeps_order_and_drains() {
     for cap in 0..12usize {

@@ -1,4 +1,4 @@
-//! The order in which one P serves the waiters of a channel (GO-SPEC 17).
+//! The order in which one P serves the waiters of a channel: Go's, at GOMAXPROCS=1.
 //!
 //! One P and no preemption, so the order is a fact and not a likelihood.
 

@@ -118,7 +118,7 @@ fn everything_arrives_once() {
     }
 }
 
-/// GO-SPEC 48: many consumers, an exact sum.
+/// Go's TestMultiConsumer: many consumers, an exact sum.
 #[runnext::test(procs = 2)]
 fn many_consumers() {
     const N: u64 = 40_000;
@@ -199,7 +199,7 @@ fn daisy_chain() {
     assert_eq!(rx.recv(), Ok(10_000));
 }
 
-/// GO-SPEC 13, the prime sieve.
+/// Go's test/chan/sieve1: the prime sieve.
 #[runnext::test(procs = 2)]
 fn sieve() {
     let (tx, mut rx) = chan::bounded(0);

@@ -69,7 +69,7 @@ fn a_value_in_time_is_received() {
     assert_eq!(h.join().unwrap(), Err(RecvTimeoutError::Disconnected));
 }
 
-/// GO-SPEC 58, 59: it shows no length, and what it gives is the moment that was set.
+/// Go's TestChan and TestAfterTimes of package time: it shows no length, and what it gives is the moment that was set.
 fn after() {
     let rx = chan::after(Duration::from_secs(60));
     assert_eq!(
@@ -165,7 +165,7 @@ fn one_timer_for_many() {
     assert_eq!(got.filter(|&ok| ok).count(), 1);
 }
 
-/// GO-SPEC 60: timers nobody waits for keep nothing.
+/// Go's TestTimerGC: timers nobody waits for keep nothing.
 #[runnext::test]
 fn forgotten_timers_cost_nothing() {
     for _ in 0..10_000 {

@@ -118,7 +118,7 @@ fn blocks_until_one_is_ready_and_moves_one_value() {
     }
 }
 
-/// GO-SPEC 40.
+/// Go's TestSelfSelect.
 #[runnext::test(procs = 2)]
 fn never_pairs_with_itself() {
     for cap in [0, 1, 3] {
@@ -151,7 +151,7 @@ fn never_pairs_with_itself() {
     }
 }
 
-/// GO-SPEC 42: two that are always ready, 10,000 picks, within ten standard deviations.
+/// Go's TestSelectFairness: two that are always ready, 10,000 picks, within ten standard deviations.
 #[runnext::test]
 fn chooses_fairly() {
     let (tx, rx) = chan::unbounded();
@@ -172,7 +172,7 @@ fn chooses_fairly() {
     assert!((picks[0] - 5000).abs() < 500, "{picks:?}");
 }
 
-/// GO-SPEC 39: c1 ready, then c2 ready, then c1 drained: some channel is ready at every moment.
+/// Go's TestNonblockSelectRace: c1 ready, then c2 ready, then c1 drained: some channel is ready at every moment.
 #[runnext::test(procs = 2)]
 fn default_sees_one_moment() {
     for closes in [false, true] {
@@ -199,7 +199,7 @@ fn default_sees_one_moment() {
     }
 }
 
-/// GO-SPEC 38: a receive that does not wait, beside the close of a channel that is not empty.
+/// Go's TestNonblockRecvRace: a receive that does not wait, beside the close of a channel that is not empty.
 #[runnext::test(procs = 2)]
 fn closing_does_not_hide_a_value() {
     for _ in 0..2_000 {
@@ -214,7 +214,7 @@ fn closing_does_not_hide_a_value() {
     }
 }
 
-/// GO-SPEC 44: the same channel twice; the loser leaves and nobody behind it is forgotten.
+/// Go's TestSelectDuplicateChannel: the same channel twice; the loser leaves and nobody behind it is forgotten.
 #[runnext::test(procs = 1)]
 fn the_same_channel_twice() {
     let (tx, rx) = chan::bounded::<u8>(0);
@@ -236,7 +236,7 @@ fn the_same_channel_twice() {
     assert_eq!(behind.join().unwrap(), 2);
 }
 
-/// GO-SPEC 46: closed and never.
+/// Go's test/chan/select3: closed and never.
 #[runnext::test]
 fn closed_and_never() {
     let (tx, rx) = chan::bounded::<u8>(0);

@@ -16,7 +16,7 @@ fn on_procs(procs: usize, f: impl Fn() + Send + Sync) {
     runtime.run(f);
 }
 
-/// GO-SPEC 41: direct operations and selects on four channels, each switched off when it has done its share.
+/// Go's TestSelectStress: direct operations and selects on four channels, each switched off when it has done its share.
 fn four_channels(cap: usize) {
     const N: u32 = 2_000;
     let ends: Vec<(Sender<u32>, Receiver<u32>)> = (0..4).map(|_| chan::bounded(cap)).collect();
@@ -75,7 +75,7 @@ fn selects_beside_direct_operations() {
     }
 }
 
-/// GO-SPEC 43: one sender selects over four channels; no value comes out twice.
+/// Go's test/chan/doubleselect: one sender selects over four channels; no value comes out twice.
 #[test]
 fn no_value_is_delivered_twice() {
     for (procs, cap) in [(1, 0), (2, 0), (2, 2), (8, 0)] {
@@ -181,7 +181,7 @@ fn selects_meet_selects() {
     }
 }
 
-/// GO-SPEC 45 and 47: selects that give up leave nothing behind on a quiet channel, and leaving is not a walk: with a
+/// Go's test/chan/select2 and chanlinear: selects that give up leave nothing behind on a quiet channel, and leaving is not a walk: with a
 /// linear one this would take 10^8 steps for each round.
 #[runnext::test(procs = 2)]
 fn a_crowd_on_a_quiet_channel() {

@@ -153,7 +153,7 @@ fn an_earlier_timer_ends_a_longer_wait() {
 
 #[test]
 fn timers_are_not_starved_by_chatter() {
-    // GO-SPEC 20.6: one P that is never idle.
+    // Go's TestAfterFuncStarvation: one P that is never idle.
     runtime(1).run(|| {
         let done = Arc::new(AtomicBool::new(false));
         let chatter: Vec<_> = (0..2)
@@ -404,7 +404,7 @@ fn a_function_beside_a_hog() {
 
 #[test]
 fn a_function_beside_two_that_talk() {
-    // GO-SPEC 20.6: one P, a producer and a consumer that are never idle.
+    // Go's TestAfterFuncStarvation: one P, a producer and a consumer that are never idle.
     runtime(1).run(|| {
         let done = Arc::new(AtomicBool::new(false));
         let (tx, rx) = chan::bounded(0);
@@ -428,7 +428,7 @@ fn a_function_beside_two_that_talk() {
 
 #[test]
 fn a_timer_shows_nothing_and_keeps_nothing_stale() {
-    // GO-SPEC 20.58, with nobody blocked.
+    // Go's TestChan of package time, with nobody blocked.
     for procs in [1, 4] {
         runtime(procs).run(|| {
             let timer = Timer::new(Duration::ZERO);
@@ -482,7 +482,7 @@ fn a_blocked_receiver_follows_stop_and_reset() {
 
 #[test]
 fn modified_earlier() {
-    // GO-SPEC 20.56.
+    // Go's TestTimerModifiedEarlier.
     runtime(2).run(|| {
         let timer = Timer::new(Duration::ZERO);
         timer.c().recv().unwrap();
@@ -497,7 +497,7 @@ fn modified_earlier() {
 
 #[test]
 fn stop_and_reset_agree_with_what_is_received() {
-    // GO-SPEC 20.57: of "it was stopped" and "it was received" exactly one is true.
+    // Go's TestStopResult and TestResetResult: of "it was stopped" and "it was received" exactly one is true.
     runtime(4).run(|| {
         scope(|s| {
             for i in 0..500u32 {
@@ -524,7 +524,7 @@ fn stop_and_reset_agree_with_what_is_received() {
 
 #[test]
 fn a_late_receiver_gets_the_moment_that_was_set() {
-    // GO-SPEC 20.59.
+    // Go's TestAfterTimes.
     runtime(1).run(|| {
         let before = Instant::now();
         let after = chan::after(5 * MS);
@@ -553,7 +553,7 @@ fn missed_ticks_are_skipped() {
 
 #[test]
 fn timers_of_zero() {
-    // GO-SPEC 20.55, smaller.
+    // Go's TestZeroTimer, smaller.
     runtime(2).run(|| {
         for _ in 0..20_000 {
             Timer::new(Duration::ZERO).c().recv().unwrap();
@@ -582,7 +582,7 @@ fn extremes() {
 
 #[test]
 fn timers_beside_chatter() {
-    // GO-SPEC 20.10: two that talk all the time, and a timer in a select.
+    // Go's TestTimerFairness: two that talk all the time, and a timer in a select.
     for procs in [1, 2] {
         runtime(procs).run(|| {
             let (a, b) = (chan::bounded(0), chan::bounded(0));

@@ -97,7 +97,7 @@ fn armed_and_disarmed_everywhere() {
     }
 }
 
-/// GO-SPEC 20.61: many that sleep long, and many short waits that end otherwise, do not slow each other down.
+/// Go's TestLongAdjustTimers: many that sleep long, and many short waits that end otherwise, do not slow each other down.
 #[test]
 fn long_sleepers_and_short_waits() {
     let rt = runtime(2);
@@ -126,7 +126,7 @@ fn long_sleepers_and_short_waits() {
     assert_eq!(rt.shutdown(Duration::ZERO).abandoned, 5_000);
 }
 
-/// GO-SPEC 20.56: timers set again and again, earlier and later, while others wait for them.
+/// Go's TestAdjustTimers: timers set again and again, earlier and later, while others wait for them.
 #[test]
 fn set_anew_from_everywhere() {
     for procs in [1, 4] {
@@ -230,7 +230,7 @@ fn functions_from_everywhere() {
     }
 }
 
-/// GO-SPEC 20.60: timers that nobody has any more cost nothing.
+/// Go's TestTimerGC: timers that nobody has any more cost nothing.
 #[test]
 fn dropped_timers_are_gone() {
     child(&[], || {
@@ -297,7 +297,7 @@ fn nothing_is_left_of_a_runtime() {
     .passed();
 }
 
-/// GO-SPEC 20.11: talking, system calls, and timers on both sides.
+/// Go's TestTimerFairness2: talking, system calls, and timers on both sides.
 #[test]
 fn timers_beside_system_calls() {
     runtime(1).run(|| {

@@ -1,4 +1,4 @@
-//! The governor: the founding idea of this project, as it was written down.
+//! The governor: the idea this project began with.
 //!
 //! Goroutines that work together are a group. A group gets a slice of 20 ms of CPU time, all members together. When it is used up the
 //! group waits in a queue, and whoever *began* its slice earliest is the first to go on: it took the longest to use the same 20 ms, so it

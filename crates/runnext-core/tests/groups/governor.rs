@@ -1,4 +1,4 @@
-//! The founding governor: 20 ms slices, earliest start first, a bucket of cores times a fraction.
+//! The governor: 20 ms slices, earliest start first, a bucket of cores times a fraction.
 
 use runnext_core::group::governor::{CAPACITY, SLICE};
 use runnext_core::group::{Governor, GroupConfig, GroupId, Priority, Verdict};
@@ -11,7 +11,7 @@ fn ids(n: usize) -> (Sim, Vec<GroupId>) {
     (sim, ids)
 }
 
-/// The three groups of the founding text: 20 ms of CPU time used in 100, 20 and 5 ms.
+/// The three groups in the governor's header: 20 ms of CPU time used in 100, 20 and 5 ms.
 #[test]
 fn who_took_longest_for_its_slice_goes_on_first() {
     let (_sim, ids) = ids(3);

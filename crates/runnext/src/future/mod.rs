@@ -1,7 +1,7 @@
 //! Futures: async code in goroutines, and goroutines in async code.
 //!
 //! [`block_on`] waits for a future from anywhere, as one waits for a channel: the goroutine parks, its thread goes on with others.
-//! [`spawn`] makes a goroutine of a future. It has no stack: it costs its header (160 bytes) and the future itself, where one with a
+//! [`spawn`] makes a goroutine of a future. It has no stack: it costs its header (192 bytes) and the future itself, where one with a
 //! stack costs a page at least. It is scheduled, preempted and counted like any other, and its [`JoinHandle`] is the same. Every
 //! `JoinHandle`, also that of [`go`](crate::go), can be awaited.
 //!
@@ -27,7 +27,7 @@
 //! # Other runtimes' futures
 //! Futures that need no runtime (channels, streams, `select`) run as they are. Those made for tokio need its context around each poll;
 //! `crates/ecosystem` has a wrapper. Never keep a guard that enters a runtime over an `.await` or over a call that parks: it is a
-//! thread-local ([`hazard`](crate::hazard) finds those).
+//! thread-local. [`hazard::hold`](crate::hazard::hold) beside such a guard reports it if that happens.
 //!
 //! # When the runtime goes
 //! Futures that are waiting are dropped by [`Runtime::shutdown`](crate::Runtime::shutdown), or when the `Runtime` is, on the thread that does it; one

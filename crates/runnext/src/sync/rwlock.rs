@@ -33,7 +33,7 @@
 //! I3  `readers + PENDING` stays below `PENDING`: one above [`MAX_READERS`] panics, so that leaked guards cannot turn the
 //!     sign around.
 //!
-//! Tests: `tests/sync_rwlock.rs`.
+//! Tests: `tests/sync/rwlock.rs`.
 
 use std::cell::UnsafeCell;
 use std::fmt;

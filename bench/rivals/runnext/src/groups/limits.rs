@@ -150,7 +150,7 @@ pub fn server(args: &Args, rt: &Runtime) {
         .print();
 }
 
-/// The founding idea: governed groups beside light work under `CpuLimit::Fraction`.
+/// The governor: governed groups beside light work under `CpuLimit::Fraction`.
 pub fn governor(args: &Args) {
     let part: f64 = args.get("part", 0.8);
     // SAFETY: nothing here keeps anything of a thread-local over a call that can park.
