@@ -76,6 +76,7 @@ fn register(g: &G, waker: &Waker) -> bool {
         Some(_) if !withdraw(g) => return false,
         _ => {}
     }
+    future::hurry(g);
     let word = waker::into_word(waker);
     if !g.register_joiner(word, waker::is_foreign(word)) {
         // SAFETY: it had ended before, so nobody else will use the word.

@@ -26,12 +26,14 @@
 //!
 //! # The end of the runtime
 //! Unlike a stack, a future that is not being polled can be dropped. [`Shared::drop_futures`] does, on the thread that shuts the runtime
-//! down, after its workers have gone and before its poller is closed; what is being polled at that moment, or queued on the P of a
-//! busy worker, is dropped by that worker when it comes back, or never if it does not. Who has set `stopped` looks at the signal, who sleeps on
-//! the signal looks at `stopped`, both sequentially consistent: one of them sees the other. Joiners get an error.
+//! down, after its workers have gone and before its poller is closed. What is being polled at that moment is queued by its worker when it
+//! comes back, or never if it does not; a worker that leaves drops what is queued, once its thread is nobody's ([`Shared::drop_queued`]). So
+//! no drop runs on a goroutine that nobody would dispatch again: one that blocks does so as on any thread. Who has set `stopped` looks at the
+//! signal, who sleeps on the signal looks at `stopped`, both sequentially consistent: one of them sees the other. Joiners get an error, and
+//! drop the future themselves if nobody has come to it yet ([`hurry`]): whoever was to may be in a drop that waits for it.
 //! Who has rung and not yet queued it escapes both looks: it is in no queue, and does not sleep. So who rings looks at `stopped` after it has queued
 //! it, and if it is set says so in `rung_late` ([`Shared::queued_late`]). Whoever drops futures does not end before it has seen all
-//! of those, and when nobody does the ringer drops them itself. In the queue's lock one of the two comes first: it was queued
+//! of those, and when nobody does, or who does is in a drop that waits, the ringer drops them itself. In the queue's lock one of the two comes first: it was queued
 //! before the last look there, or the ringer sees `stopped`.
 //!
 //! # Context
@@ -200,47 +202,25 @@ fn rest(m: &M, g: &'static G) {
         m.p().eye.left(&shared.observe, g, Some(Switch::Park));
         g.state.set_waiting();
         if g.signal().sleep() {
-            // Whoever was to drop it has seen that it sleeps, or it is ours to drop.
-            if shared.stopped.load(SeqCst) && g.signal().ring() {
-                drop_polled(m, g);
+            // Whoever was to drop it has seen that it sleeps, or it is ours to queue, and is dropped from there.
+            if !shared.stopped.load(SeqCst) || !g.signal().ring() {
+                return;
             }
-            return;
         }
-    }
-    if shared.stopped.load(SeqCst) {
-        return drop_polled(m, g); // nobody looks at the queue any more
     }
     m.p().eye.left(&shared.observe, g, Some(Switch::Yield));
     g.state.set_runnable();
     shared.put_tail(m.p(), g);
 }
 
-/// The runtime has stopped: drops a future that this M has, in user context.
+/// The runtime has stopped, and the M is about to leave its P: whoever drops futures finds all it had in a queue.
 #[cold]
-fn drop_polled(m: &M, g: &G) {
-    m.leave();
-    abandon(g);
-    Call::brief().keep();
-}
-
-/// The runtime has stopped, and the M is about to leave: what is queued on its P would be forgotten there.
-#[cold]
-pub(super) fn drop_local(m: &M) {
-    m.shared().end_turn(m.p());
-    // SAFETY: the M owns its P.
-    let mut queued = unsafe { m.p().runq.drain() };
+pub(super) fn leave_local(m: &M) {
+    let shared = m.shared();
+    shared.end_turn(m.p());
     if let Some(first) = m.take_first() {
         // SAFETY: it was handed over with the P, and is in no queue.
-        unsafe { queued.push_back(first.ptr()) };
-    }
-    while let Some(g) = queued.pop_front() {
-        // SAFETY: taken from a queue, so alive.
-        let g = unsafe { g.as_ref() };
-        if can_be_dropped(g) {
-            m.set_g(g); // so that a drop that blocks finds itself in a goroutine
-            drop_polled(m, g);
-            m.set_g(ptr::null());
-        }
+        unsafe { shared.push_global(first.ptr()) };
     }
 }
 
@@ -280,6 +260,35 @@ fn abandon(g: &G) {
     spawn::release(g);
 }
 
+/// Drops a future if it waits.
+fn drop_asleep(g: &G) -> bool {
+    let ours = g.is_stackless() && g.signal().is_asleep() && g.signal().ring();
+    if ours {
+        abandon(g);
+    }
+    ours
+}
+
+/// Somebody is about to wait for the end of `g`, whose runtime may have stopped: if it is a future that is still to be dropped, that is done
+/// here. Who waits may be the one who was to do it, in the drop of another. In user context; the caller holds a handle.
+#[inline]
+pub(crate) fn hurry(g: &G) {
+    if g.is_stackless() {
+        hurry_stopped(g);
+    }
+}
+
+#[cold]
+fn hurry_stopped(g: &G) {
+    // SAFETY: the handle keeps the runtime's memory.
+    let shared = unsafe { super::shared_of(g) };
+    if !shared.stopped.load(SeqCst) || drop_asleep(g) {
+        return;
+    }
+    shared.doom_queued();
+    while !g.is_done() && shared.drop_doomed() {}
+}
+
 impl Shared {
     /// Drops all futures that wait or are queued. In user context, after the runtime has stopped: first by who stops it, then by whoever finds
     /// `rung_late` at zero.
@@ -300,6 +309,9 @@ impl Shared {
     pub(super) fn queued_late(&self) {
         if self.rung_late.fetch_add(1, SeqCst) == 0 {
             self.drop_futures();
+        } else {
+            // Who drops them sees to the rest of it, but may wait for this one just now.
+            self.drop_queued();
         }
     }
 
@@ -307,35 +319,49 @@ impl Shared {
         loop {
             // Dropping one may ring others.
             let mut dropped = self.drop_queued();
-            self.slab.for_each(|g| {
-                if g.is_stackless() && g.signal().is_asleep() && g.signal().ring() {
-                    abandon(g);
-                    dropped = true;
-                }
-            });
+            self.slab.for_each(|g| dropped |= drop_asleep(g));
             if !dropped {
                 return;
             }
         }
     }
 
-    fn drop_queued(&self) -> bool {
-        let mut queued = self.unqueue_all();
+    /// Drops all futures that are queued; true if there were any. In user context, outside the runtime, after it has stopped.
+    pub(super) fn drop_queued(&self) -> bool {
+        self.doom_queued();
         let mut dropped = false;
-        while let Some(g) = queued.pop_front() {
-            // SAFETY: taken from a queue, so alive.
-            let g = unsafe { g.as_ref() };
-            if can_be_dropped(g) {
-                abandon(g);
-                dropped = true;
-            }
+        while self.drop_doomed() {
+            dropped = true;
         }
         dropped
     }
 
+    /// Drops one of those that [`doom_queued`](Self::doom_queued) has found. One at a time: its drop may block, or wait for
+    /// another of them.
+    fn drop_doomed(&self) -> bool {
+        loop {
+            let next = {
+                let _call = Call::brief(); // for the lock
+                self.global.lock().doomed.pop_front()
+            };
+            let Some(g) = next else { return false };
+            // SAFETY: taken from a queue, so alive.
+            let g = unsafe { g.as_ref() };
+            if can_be_dropped(g) {
+                abandon(g);
+                return true;
+            }
+        }
+    }
+
+    fn doom_queued(&self) {
+        let _call = Call::brief(); // for the locks
+        let queued = self.unqueue_all();
+        self.global.lock().doomed.append(queued);
+    }
+
     /// Everything in a queue that no thread can reach any more; those with a stack are abandoned anyway.
     fn unqueue_all(&self) -> List<G> {
-        let _call = Call::brief(); // for the locks
         let mut all = List::new();
         loop {
             let some = self.take_global(usize::MAX); // some come alone

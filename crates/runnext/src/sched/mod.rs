@@ -196,6 +196,7 @@ impl Shared {
             global: Lock::new(Global {
                 queue: List::new(),
                 urgent: List::new(),
+                doomed: List::new(),
             }),
             global_len: AtomicUsize::new(0),
             urgent_len: AtomicUsize::new(0),
@@ -456,7 +457,7 @@ impl Shared {
             return None;
         }
         let mut global = self.global.lock();
-        let Global { queue, urgent } = &mut *global;
+        let Global { queue, urgent, .. } = &mut *global;
         let found = remove_wired(urgent).or_else(|| remove_wired(queue));
         self.urgent_len.store(urgent.len(), Relaxed);
         self.global_len.store(queue.len(), Relaxed);
@@ -510,6 +511,8 @@ fn remove_wired(list: &mut List<G>) -> Option<&'static M> {
 struct Global {
     queue: List<G>,
     urgent: List<G>,
+    /// The runtime has stopped: what was queued anywhere, until somebody drops it (`future`).
+    doomed: List<G>,
 }
 
 impl Drop for Shared {

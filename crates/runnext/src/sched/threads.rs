@@ -471,6 +471,9 @@ fn thread_main(m: &'static M, shared: Arc<Shared>) {
     std::mem::forget(unwinds);
     drop(timer);
     m.uninstall();
+    if shared.stopped.load(SeqCst) {
+        shared.drop_queued(); // futures that this one has left, or polled last
+    }
     shared.threads.gone.fetch_add(1, SeqCst);
     drop(shared);
 }

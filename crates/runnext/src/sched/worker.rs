@@ -98,7 +98,7 @@ impl Decision {
 fn decide(m: &'static M) -> Decision {
     let shared = m.shared();
     if shared.stopped.load(Relaxed) {
-        future::drop_local(m);
+        future::leave_local(m);
         let p = m.p();
         m.give_up();
         shared.idle_p(p);
