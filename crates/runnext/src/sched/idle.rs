@@ -49,7 +49,8 @@ impl Idle {
     fn push_p(&mut self, p: &P) {
         debug_assert!(!p.idle.load(Relaxed), "P {} is idle already", p.id);
         p.next_idle.set(self.ps);
-        p.idle.store(true, Relaxed);
+        // Who ends the runtime looks without the lock, and has what belongs to the P from then on (`runtime::stop`).
+        p.idle.store(true, Release);
         self.ps = p;
     }
 
