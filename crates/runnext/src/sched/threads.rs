@@ -212,7 +212,10 @@ impl Shared {
         // Who is in the runtime without having seen that is seen there from here on.
         fences::heavy();
         self.release_stopped();
-        self.monitor.poke();
+        {
+            let _call = Call::brief(); // as above, for the gate of the hub
+            self.monitor.poke();
+        }
         self.monitor.join(self);
         self.threads.poke();
         let handle = self.threads.handle.lock();
