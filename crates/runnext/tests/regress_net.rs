@@ -259,3 +259,23 @@ fn a_new_deadline_does_not_make_the_next_read_ask_in_vain() {
         until(waits_at_once); // the monitor may have been told before
     });
 }
+
+/// A goroutine of another runtime waited for the same socket, and the future counted as waiting there from then on: when that runtime went, nobody
+/// looked for its events any more.
+#[test]
+fn a_future_waits_on_when_another_runtime_that_used_its_socket_ends() {
+    let (here, mut there) = UnixStream::pair().unwrap();
+    let here = Arc::new(here);
+    let (stays, goes) = (runtime(1), runtime(1));
+    let read = {
+        let here = Arc::clone(&here);
+        stays.spawn(async move { poll_fn(|cx| here.poll_read(cx, &mut [0])).await })
+    };
+    until(|| stays.stats().num_netpoll_waiters == 1);
+    goes.go(move || (&*here).read(&mut [0]));
+    until(|| goes.stats().num_netpoll_waiters == 2);
+    assert_eq!(goes.shutdown(Duration::ZERO).abandoned, 1);
+    until(|| stays.stats().num_netpoll_waiters == 1);
+    there.write_all(b"x").unwrap();
+    assert_eq!(read.join().unwrap().unwrap(), 1);
+}

@@ -62,6 +62,7 @@ pub(crate) use hub::Hub;
 pub(crate) use reactor::Alarm as ReactorAlarm;
 pub(crate) use slot::Direction;
 use slot::{DRAINED, Entry, Side, Slot, WAITING};
+pub(super) use wakers::leave;
 
 /// How often a call is tried again that nobody may tell us of. A guess.
 const PACE_NS: u64 = 1_000_000;
@@ -83,6 +84,37 @@ fn current_hub() -> Option<&'static Arc<Hub>> {
 
 fn timed_out() -> io::Error {
     io::Error::from(io::ErrorKind::TimedOut)
+}
+
+/// Makes everybody look again who waits for `slot` in that direction. In user context.
+fn rouse(slot: &Slot, direction: Direction, cleared: u32) {
+    let mut roused = WaitList::<Entry>::new();
+    let mut futures = Taken::nobody();
+    let call = Call::brief();
+    // It counts as an event: else who has made its call and is not in the list yet would not notice.
+    slot.happened(direction, cleared, 0, |waiters| {
+        futures = waiters.askers.take_all();
+        while let Some(node) = waiters.queue.pop_front() {
+            // SAFETY: linked until just now, so alive; if its ticket is ours it stays so until we wake it.
+            let node = unsafe { node.as_ref() };
+            if node.ticket.is_none_or(Ticket::claim) {
+                // SAFETY: in no list, and its owner waits until it is woken below.
+                unsafe { roused.push_back(node) };
+            }
+        }
+    });
+    while let Some(node) = roused.pop_front() {
+        // SAFETY: not woken yet. It is not looked at afterwards.
+        let (waiter, kick) = unsafe { (node.as_ref().waiter, node.as_ref().kick) };
+        let entry = Entry {
+            waiter,
+            ticket: None,
+            kick,
+        };
+        entry.wake(&call);
+    }
+    drop(call);
+    futures.wake();
 }
 
 impl Descriptor {
@@ -180,33 +212,7 @@ impl Descriptor {
     }
 
     fn rouse(&self, direction: Direction, cleared: u32) {
-        let mut roused = WaitList::<Entry>::new();
-        let mut futures = Taken::nobody();
-        let call = Call::brief();
-        // It counts as an event: else who has made its call and is not in the list yet would not notice.
-        self.0.happened(direction, cleared, 0, |waiters| {
-            futures = waiters.askers.take_all();
-            while let Some(node) = waiters.queue.pop_front() {
-                // SAFETY: linked until just now, so alive; if its ticket is ours it stays so until we wake it.
-                let node = unsafe { node.as_ref() };
-                if node.ticket.is_none_or(Ticket::claim) {
-                    // SAFETY: in no list, and its owner waits until it is woken below.
-                    unsafe { roused.push_back(node) };
-                }
-            }
-        });
-        while let Some(node) = roused.pop_front() {
-            // SAFETY: not woken yet. It is not looked at afterwards.
-            let (waiter, kick) = unsafe { (node.as_ref().waiter, node.as_ref().kick) };
-            let entry = Entry {
-                waiter,
-                ticket: None,
-                kick,
-            };
-            entry.wake(&call);
-        }
-        drop(call);
-        futures.wake();
+        rouse(self.0, direction, cleared);
     }
 
     /// Whether calls in that direction fail now, whatever there is to read.
@@ -370,7 +376,7 @@ impl Descriptor {
 
     /// Registers the descriptor with `hub`, unless it is.
     fn register(&self, hub: &Arc<Hub>) -> io::Result<()> {
-        if ptr::eq(self.0.home.load(Acquire), Arc::as_ptr(hub)) {
+        if self.0.is_at(hub) {
             return Ok(());
         }
         self.register_first(hub)
@@ -379,19 +385,27 @@ impl Descriptor {
     #[cold]
     fn register_first(&self, hub: &Arc<Hub>) -> io::Result<()> {
         hub.watch(self.0.fd(), self.0.token())?;
-        let own = Arc::into_raw(Arc::clone(hub));
+        let own = Arc::clone(hub);
         let call = Call::brief();
         let old = {
-            let _lists = self.0.lists.lock(); // for `has_futures`
-            let old = self.0.home.swap(own.cast_mut(), AcqRel);
-            if self.0.has_futures.load(Relaxed) {
-                hub.begin_wait();
-                // SAFETY: the slot's count on it is ours now.
-                unsafe { (*old).end_wait() };
+            let _lists = self.0.lists.lock(); // for `has_futures`, and `wakers::leave`
+            if hub.has_ended() {
+                Err(own)
+            } else {
+                let old = self.0.home.swap(Arc::into_raw(own).cast_mut(), AcqRel);
+                if self.0.has_futures.load(Relaxed) {
+                    hub.begin_wait();
+                    // SAFETY: the slot's count on it is ours now.
+                    unsafe { (*old).end_wait() };
+                }
+                Ok(old)
             }
-            old
         };
         drop(call);
+        // In user context: it may be the last count.
+        let Ok(old) = old else {
+            return Err(hub::ended());
+        };
         if !old.is_null() {
             // SAFETY: the slot's count.
             drop(unsafe { Arc::from_raw(old) });

@@ -64,7 +64,7 @@ use runnext_sys::poll::Events;
 
 use super::Shared;
 use super::call::take_p;
-use super::netpoll::{Harvest, Hub};
+use super::netpoll::{self, Harvest, Hub};
 use super::timers::NEVER;
 use super::worker::sleep;
 use crate::g::G;
@@ -188,8 +188,9 @@ impl Seat {
 }
 
 impl Shared {
-    /// Closes the runtime's descriptors, if no thread of it is left.
+    /// Nobody will look for events any more: closes the runtime's descriptors, if no thread of it is left. In user context.
     pub(crate) fn close_poller(&self) {
+        netpoll::leave(&self.seat.hub);
         if self.threads.count() == 0 {
             self.seat.hub.close();
         }

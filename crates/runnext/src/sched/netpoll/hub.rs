@@ -20,6 +20,11 @@ use runnext_sys::poll::{Events, Poller};
 
 use crate::fatal::fatal;
 use crate::lock::Lock;
+use crate::sched::call::Call;
+
+pub(super) fn ended() -> io::Error {
+    io::Error::other("the runtime has shut down")
+}
 
 pub(crate) struct Hub {
     poller: UnsafeCell<Option<Poller>>,
@@ -32,6 +37,8 @@ pub(crate) struct Hub {
     wanted: AtomicBool,
     /// Who would be woken by a descriptor: parked goroutines, and sockets that futures wait for.
     waiting: AtomicUsize,
+    /// Its runtime has stopped: nobody will look again. The locks of slots order it (`wakers::leave`).
+    ended: AtomicBool,
 }
 
 // SAFETY: I1, I2; the poller itself may be shared.
@@ -49,6 +56,7 @@ impl Hub {
             looks: AtomicU32::new(0),
             wanted: AtomicBool::new(false),
             waiting: AtomicUsize::new(0),
+            ended: AtomicBool::new(false),
         })
     }
 
@@ -66,12 +74,24 @@ impl Hub {
 
     /// Closes the descriptors. No thread of the runtime is left.
     pub(in crate::sched) fn close(&self) {
+        // A goroutine of another runtime may be the one to call: it is not preempted while it holds the gate.
+        let call = Call::brief();
         let poller = {
             let _open = self.gate.lock();
             // SAFETY: I1, and the gate keeps others out.
             unsafe { (*self.poller.get()).take() }
         };
+        drop(call);
         drop(poller);
+    }
+
+    /// Nobody registers anything with it from here on (`wakers::leave`).
+    pub(super) fn end(&self) {
+        self.ended.store(true, Relaxed);
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended.load(Relaxed)
     }
 
     fn with_open(&self, f: impl FnOnce(&Poller)) {
@@ -88,7 +108,7 @@ impl Hub {
     /// that kept its registration, whose number `fd` has got.
     pub(super) fn watch(&self, fd: RawFd, token: u64) -> io::Result<()> {
         let Some(poller) = self.poller() else {
-            return Err(io::Error::other("the runtime has shut down"));
+            return Err(ended());
         };
         match poller.add(fd, token) {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => poller.rename(fd, token),

@@ -175,6 +175,14 @@ unsafe impl Send for Free {}
 
 static FREE: Lock<Free> = Lock::new(Free(ptr::null()));
 
+/// Slots that were made at once, and those made before.
+struct Chunk {
+    slots: &'static [Slot],
+    older: *const Chunk,
+}
+
+static NEWEST: AtomicPtr<Chunk> = AtomicPtr::new(ptr::null_mut());
+
 impl Slot {
     fn empty() -> Slot {
         let side = || Side {
@@ -224,7 +232,9 @@ impl Slot {
     #[cold]
     fn make() -> &'static Slot {
         let chunk: Box<[Slot]> = (0..CHUNK).map(|_| Slot::empty()).collect();
-        let (first, rest) = Box::leak(chunk)
+        let slots: &'static [Slot] = Box::leak(chunk);
+        Slot::note_chunk(slots);
+        let (first, rest) = slots
             .split_first()
             .unwrap_or_else(|| unreachable!("a chunk is not empty"));
         let call = Call::brief();
@@ -239,6 +249,28 @@ impl Slot {
         first
     }
 
+    fn note_chunk(slots: &'static [Slot]) {
+        let chunk = Box::leak(Box::new(Chunk {
+            slots,
+            older: NEWEST.load(Acquire),
+        }));
+        while let Err(newest) =
+            NEWEST.compare_exchange(chunk.older.cast_mut(), chunk, AcqRel, Acquire)
+        {
+            chunk.older = newest;
+        }
+    }
+
+    /// Shows all slots, also those that are free.
+    pub(super) fn for_each(mut f: impl FnMut(&'static Slot)) {
+        let mut at: *const Chunk = NEWEST.load(Acquire);
+        // SAFETY: chunks are never freed, and do not change once they are listed.
+        while let Some(chunk) = unsafe { at.as_ref() } {
+            chunk.slots.iter().for_each(&mut f);
+            at = chunk.older;
+        }
+    }
+
     #[inline]
     pub(super) fn fd(&self) -> RawFd {
         self.fd.load(Relaxed)
@@ -247,6 +279,11 @@ impl Slot {
     #[inline]
     pub(super) fn side(&self, direction: Direction) -> &Side {
         &self.sides[direction as usize]
+    }
+
+    /// Whether it is registered with `hub`.
+    pub(super) fn is_at(&self, hub: &Hub) -> bool {
+        ptr::eq(self.home.load(Acquire), hub)
     }
 
     /// Another handle.

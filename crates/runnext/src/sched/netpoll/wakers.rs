@@ -19,9 +19,10 @@ use std::sync::atomic::Ordering::*;
 use std::task::{Context, Poll, Waker};
 
 use super::askers::{Need, Spare, Taken};
+use super::hub::Hub;
 use super::reactor::reactor;
 use super::slot::{DRAINED, Direction, Side, Slot, WAITING};
-use super::{Descriptor, current_hub, timed_out};
+use super::{Descriptor, current_hub, rouse, timed_out};
 use crate::fatal::fatal;
 use crate::g::{After, G};
 use crate::p::P;
@@ -100,6 +101,24 @@ impl spawn::Body for Due {
     }
 }
 
+/// The runtime of `hub` has stopped, and nobody fetches its events any more. Futures of others, whose socket was last registered there by one
+/// of its goroutines, ask again, and are counted elsewhere. In user context.
+pub(in crate::sched) fn leave(hub: &Hub) {
+    hub.end();
+    Slot::for_each(|slot| {
+        let left = {
+            let _call = Call::brief();
+            // Who registers it after this has seen that the hub has ended.
+            let _lists = slot.lists.lock();
+            slot.is_at(hub) && slot.has_futures.load(Relaxed)
+        };
+        if left {
+            rouse(slot, Direction::Read, DRAINED);
+            rouse(slot, Direction::Write, DRAINED);
+        }
+    });
+}
+
 impl Descriptor {
     /// Does `op` for a future: `Pending` if it would block, and then the waker is woken when it is worth trying again, and
     /// so are those of others who wait in that direction. `want` as for [`transfer`](Self::transfer). Time-outs do not apply to
@@ -171,7 +190,7 @@ impl Descriptor {
         let mut spare = Spare::new();
         let happened = loop {
             let call = Call::brief();
-            let stored = self.store_waker(cx.waker(), &mut spare, direction, seen, fixed);
+            let stored = self.store_waker(cx.waker(), &mut spare, direction, seen, fixed, hub);
             drop(call);
             match stored {
                 Ok(happened) => break happened,
@@ -190,8 +209,12 @@ impl Descriptor {
         direction: Direction,
         seen: u32,
         fixed: u64,
+        hub: &Hub,
     ) -> Result<bool, Need> {
         let mut lists = self.0.lists.lock();
+        if !self.0.is_at(hub) {
+            return Ok(true); // another runtime was faster: it may be idle by now, and not fetch the event
+        }
         let side = self.0.side(direction);
         let old = side.word.fetch_or(WAITING, AcqRel);
         if Side::differs(seen, old) || side.deadline.load(Relaxed) != fixed {
