@@ -6,8 +6,11 @@
 //!
 //! A newer note replaces one that was not read. The parts are read one by one: of two that meet, a mixture may be taken, which is then for
 //! no turn that runs, or for the right one. A note may be lost, never misdelivered.
+//!
+//! The last one says that the runtime has stopped. It is for whoever runs, and read on the way out of a call only: a goroutine that computes for ever
+//! does not read it, and checkpoints of other runtimes must not look for it for ever.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::*};
 
 use runnext_sys::clock;
 
@@ -21,9 +24,15 @@ pub(crate) fn any() -> bool {
     LEFT.load(Relaxed) != 0
 }
 
+const NONE: u8 = 0;
+/// There is one, counted in [`LEFT`].
+const ASKED: u8 = 1;
+/// All has stopped. Not counted.
+const LAST: u8 = 2;
+
 /// Where a thread's notes are left. See the [module](self).
 pub(crate) struct Note {
-    left: AtomicBool,
+    left: AtomicU8,
     blamed: AtomicBool,
     slice: AtomicU32,
     at: AtomicU64,
@@ -43,7 +52,7 @@ pub(crate) struct Asked {
 impl Note {
     pub(crate) const fn new() -> Note {
         Note {
-            left: AtomicBool::new(false),
+            left: AtomicU8::new(NONE),
             blamed: AtomicBool::new(false),
             slice: AtomicU32::new(0),
             at: AtomicU64::new(0),
@@ -52,29 +61,35 @@ impl Note {
 
     /// Leaves one. By anybody, a signal handler included.
     pub(crate) fn leave(&self, slice: u32, blamed: bool) {
-        let again = self.left.load(Acquire) && self.slice.load(Relaxed) == slice;
+        let again = self.left.load(Acquire) == ASKED && self.slice.load(Relaxed) == slice;
         if !again {
             self.at.store(clock::now_ns(), Relaxed);
         }
         self.blamed.store(blamed, Relaxed);
         self.slice.store(slice, Relaxed);
-        if !self.left.swap(true, Release) {
+        if self.left.swap(ASKED, Release) != ASKED {
             LEFT.fetch_add(1, Relaxed);
         }
+    }
+
+    /// Leaves the last one, unless there is another: who reads that sees that all has stopped. By anybody, a signal handler included.
+    pub(crate) fn leave_last(&self) {
+        let _ = self.left.compare_exchange(NONE, LAST, Release, Relaxed);
     }
 
     /// Whether there is one.
     #[inline]
     pub(crate) fn is_left(&self) -> bool {
-        self.left.load(Relaxed)
+        self.left.load(Relaxed) != NONE
     }
 
     /// Takes it.
     pub(crate) fn take(&self) -> Option<Asked> {
-        if !self.left.swap(false, Acquire) {
-            return None;
+        match self.left.swap(NONE, Acquire) {
+            NONE => return None,
+            ASKED => drop(LEFT.fetch_sub(1, Relaxed)),
+            _ => {}
         }
-        LEFT.fetch_sub(1, Relaxed);
         Some(Asked {
             slice: self.slice.load(Relaxed),
             blamed: self.blamed.load(Relaxed),
@@ -104,6 +119,17 @@ mod tests {
         let asked = note.take().unwrap();
         assert_eq!((asked.slice, asked.blamed), (8, false));
         assert!(!note.is_left() && note.take().is_none());
+    }
+
+    #[test]
+    fn the_last_note_replaces_none() {
+        let note = Note::new();
+        note.leave_last();
+        assert!(note.is_left());
+        note.leave(7, true); // as one that was not read
+        note.leave_last();
+        assert_eq!(note.take().unwrap().slice, 7);
+        assert!(note.take().is_none());
     }
 
     #[test]

@@ -3,11 +3,13 @@
 mod common;
 
 use std::future::{pending, poll_fn};
-use std::sync::atomic::{AtomicUsize, Ordering::*};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering::*};
 use std::task::Poll;
+use std::time::Duration;
 
-use common::{child, runtime, shows, until};
+use common::{child, holdings, runtime, shows, thread_id, until, until_asleep};
+use runnext::sync::Mutex;
 use runnext::{JoinHandle, Runtime, block_on, chan};
 
 /// Calls a function when it is dropped.
@@ -108,7 +110,7 @@ fn the_drop_of_a_future_may_join_another_of_its_runtime() {
                         if which != joiner {
                             return;
                         }
-                        let other = place.lock().unwrap().take().unwrap();
+                        let other = place.lock().take().unwrap();
                         assert!(join(other).is_err());
                         joined.fetch_add(1, SeqCst);
                     })
@@ -119,11 +121,86 @@ fn the_drop_of_a_future_may_join_another_of_its_runtime() {
                 } else {
                     (second, first)
                 };
-                *place.lock().unwrap() = Some(joined_by_it);
+                *place.lock() = Some(joined_by_it);
                 drop(rt);
                 assert!(joins.join().is_err());
                 assert_eq!(joined.load(SeqCst), 1, "{waits:?}, {joiner}");
             }
         }
     }
+}
+
+/// A goroutine that was abandoned while it computed went on calling the runtime, for ever if no call had to wait: one that fills an unbounded
+/// channel filled memory.
+#[test]
+fn an_abandoned_goroutine_stops_at_its_next_call_that_may_block() {
+    static TIED: AtomicI32 = AtomicI32::new(0);
+    fn fill(tx: chan::Sender<usize>) {
+        while tx.send(7).is_ok() {}
+    }
+    let ways: [fn(chan::Sender<usize>); 3] = [
+        fill,
+        |tx| {
+            let _tied = runnext::lock_os_thread();
+            TIED.store(thread_id(), SeqCst);
+            fill(tx);
+        },
+        |tx| {
+            runnext::blocking(|| (0..1_000_000).for_each(|n| tx.send(n).unwrap()));
+            fill(tx);
+        },
+    ];
+    child(&[], || {
+        for (at, way) in ways.into_iter().enumerate() {
+            let threads = holdings().threads;
+            for procs in [1, 2] {
+                let (tx, rx) = chan::unbounded();
+                let rt = runtime(procs);
+                let goroutine = rt.go(move || way(tx));
+                until(|| rx.len() > 1_000);
+                assert_eq!(rt.shutdown(Duration::ZERO).abandoned, 1);
+                // One that is tied to its thread sleeps there; others are gone with theirs.
+                let tied = usize::from(at == 1) * procs;
+                until(|| holdings().threads == threads + tied);
+                if at == 1 {
+                    until_asleep(TIED.load(SeqCst), libc::SYS_futex);
+                }
+                assert!(!goroutine.is_finished());
+            }
+        }
+    })
+    .passed();
+}
+
+/// Locks that it holds are given back, and what it ends with reaches whoever waits: such calls do not block.
+#[test]
+fn an_abandoned_goroutine_that_computes_gives_back_its_locks_and_may_end() {
+    let (rt, lock) = (runtime(2), Arc::new(Mutex::new(0)));
+    let (begun, stopped) = <(Arc<AtomicUsize>, Arc<AtomicBool>)>::default();
+    let computes = {
+        let (begun, stopped) = (Arc::clone(&begun), Arc::clone(&stopped));
+        move || {
+            begun.fetch_add(1, SeqCst);
+            while !stopped.load(SeqCst) {}
+        }
+    };
+    let ends = {
+        let computes = computes.clone();
+        rt.go(move || {
+            computes();
+            "done"
+        })
+    };
+    let locks = Arc::clone(&lock);
+    rt.go(move || {
+        let mut guard = locks.lock();
+        computes();
+        *guard = 7;
+    });
+    until(|| begun.load(SeqCst) == 2);
+    let waits = std::thread::spawn(move || *lock.lock());
+    assert_eq!(rt.shutdown(Duration::ZERO).abandoned, 2);
+    stopped.store(true, SeqCst);
+    assert_eq!(waits.join().unwrap(), 7);
+    assert_eq!(ends.join().unwrap(), "done");
 }

@@ -6,7 +6,7 @@
 //!
 //! # Protocol
 //! enter:  USER→RT. If that fails the P was taken away: wait for one, with the goroutine wired to this thread.
-//! leave:  store USER, then look whether somebody asked this thread to give way (but in brief calls).
+//! leave:  store USER, then look whether somebody asked this thread to give way (but in brief calls); when all has stopped, for ever.
 //! poll:   an attempt that came to nothing, and may be made in a loop, is a checkpoint that keeps its thread ([`checkpoint_here`]).
 //! park:   publish the waiter first, drop all locks, then [`Call::park`]. Returns with the call still open, perhaps on
 //!         another thread.
@@ -516,6 +516,9 @@ fn give_way(m: &'static M, way: Way) {
     let Some(asked) = m.note.take() else {
         return;
     };
+    if m.shared().stopped.load(Relaxed) {
+        return stop_for_good(m, way);
+    }
     // A future cannot leave in the middle of a poll without its thread: it ends soon, or the slice's timer stops it.
     if m.g().is_none_or(G::is_stackless) || m.home.get() != Home::User {
         return;
@@ -542,6 +545,30 @@ fn give_way(m: &'static M, way: Way) {
         m.leave();
     }
     std::mem::forget(call);
+}
+
+/// The runtime has stopped, and has abandoned this goroutine: it ends here, at a call that might have blocked, and with it its thread. Calls that
+/// never block go on working: others may wait for what they do.
+#[cold]
+fn stop_for_good(m: &'static M, way: Way) {
+    // A future is dropped when its poll returns, and whom an errand is to wake may be of another runtime.
+    if m.g().is_none_or(|g| g.is_stackless() || g.vtable().errand) {
+        return;
+    }
+    if m.home.get() != Home::User || matches!(way, Way::Wired) {
+        return m.note.leave_last(); // not here: at a later call
+    }
+    let mut call = Call::enter();
+    if let Some(m) = call.m()
+        && !must_stay(m, current_g(m))
+    {
+        call.yield_now();
+    }
+    // It must not leave its thread; or nobody has stopped, but that cannot be taken back.
+    if let Some(m) = call.m() {
+        m.leave();
+    }
+    freeze();
 }
 
 /// Whether waiting for a lock by spinning may pay: its holder can be running elsewhere, and nobody waits for this P. A moment's

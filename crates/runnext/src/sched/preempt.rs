@@ -201,12 +201,11 @@ fn stop_here(m: &'static M, why: Why) {
         }
         return; // the note is read on the way out
     }
+    if shared.stopped.load(Relaxed) {
+        return; // it runs on to its next call, where a note waits
+    }
     let asked = m.note.take();
-    if shared.stopped.load(Relaxed)
-        || !waits(shared, m)
-        || m.home.get() != Home::User
-        || !m.try_enter()
-    {
+    if !waits(shared, m) || m.home.get() != Home::User || !m.try_enter() {
         return;
     }
     let (Some(g), p) = (m.g(), m.p()) else {
@@ -215,6 +214,7 @@ fn stop_here(m: &'static M, why: Why) {
     // Seen in RT, or it sees that all has stopped: `Shared::release_stopped` wakes everybody who sleeps here, once.
     fence(SeqCst);
     if shared.stopped.load(Relaxed) {
+        m.note.leave_last(); // it may have been the one that was taken above
         return m.leave();
     }
     let asked = asked.filter(|asked| asked.slice == p.slice.load(Relaxed));

@@ -227,7 +227,8 @@ impl Shared {
     }
 
     /// Goroutines that were made to stop in the middle of their code go on, as nobody's: they may hold locks of the allocator, for which
-    /// our own threads wait when they end, or make another. Nobody is made to stop from here on (`preempt::stop_here`).
+    /// our own threads wait when they end, or make another. Nobody is made to stop from here on (`preempt::stop_here`), but at a call that may
+    /// block (`call::stop_for_good`).
     fn release_stopped(&self) {
         loop {
             let mut again = false;
@@ -235,6 +236,7 @@ impl Shared {
                 let _call = Call::brief(); // as in `stop`
                 self.monitor.while_looking(|| {
                     self.threads.for_each(|m| {
+                        m.note.leave_last();
                         // In this order: who is seen to have no P has said before whether it sleeps in the handler.
                         again |= m.look().state() == State::Rt;
                         if m.in_handler.load(Relaxed) {
