@@ -65,14 +65,16 @@ impl Signal {
         self.0.store(QUIET, Relaxed);
     }
 
-    /// A poll is about to begin: it answers all rings so far. By the sleeper.
+    /// A poll is about to begin: it answers all rings so far. True if there were any. By the sleeper.
     #[inline]
-    pub fn begin(&self) {
+    pub fn begin(&self) -> bool {
         // A ring that this look misses stays, and ends the sleep that follows the poll.
-        if self.0.load(Relaxed) != QUIET {
+        let rung = self.0.load(Relaxed) != QUIET;
+        if rung {
             // Not a store: it would swallow a ring of this very moment, and not see what it is about (I2).
             let _ = self.0.swap(QUIET, AcqRel);
         }
+        rung
     }
 
     /// The poll has found nothing to do. True: the sleeper is asleep, and the next ring wakes it. False: somebody has rung.

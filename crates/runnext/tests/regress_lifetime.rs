@@ -260,3 +260,53 @@ fn what_a_timers_function_panicked_with_is_dropped() {
         }
     });
 }
+
+// ---- block_on inside block_on ----
+
+/// The inner one rang when it ended, whether or not it had answered any ring: a future that calls `block_on` in its poll was polled again and
+/// again while it waited.
+#[test]
+fn a_nested_block_on_that_answers_no_ring_rings_nobody() {
+    alone().run(|| {
+        let (polls, stray) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(None)));
+        let waits = {
+            let (polls, place) = (Arc::clone(&polls), Arc::clone(&stray));
+            go(move || {
+                block_on(poll_fn(|cx| {
+                    block_on(async {});
+                    *place.lock().unwrap() = Some(cx.waker().clone());
+                    match polls.fetch_add(1, SeqCst) {
+                        0 | 1 => Poll::Pending,
+                        _ => Poll::Ready(()),
+                    }
+                }));
+            })
+        };
+        for n in 1..=2 {
+            until(|| polls.load(SeqCst) == n);
+            (0..10).for_each(|_| yield_now());
+            assert_eq!(polls.load(SeqCst), n, "nobody has rung");
+            stray.lock().unwrap().take().unwrap().wake();
+        }
+        waits.join().unwrap();
+        assert_eq!(polls.load(SeqCst), 3);
+    });
+}
+
+/// A ring that the inner one has answered was for the outer one, perhaps.
+#[test]
+fn a_nested_block_on_passes_on_the_rings_it_answers() {
+    alone().run(|| {
+        let mut polls = 0;
+        block_on(poll_fn(|cx| {
+            polls += 1;
+            if polls == 1 {
+                cx.waker().wake_by_ref();
+                block_on(async {}); // answers it
+                return Poll::Pending;
+            }
+            Poll::Ready(())
+        }));
+        assert_eq!(polls, 2);
+    });
+}

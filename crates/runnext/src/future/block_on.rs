@@ -57,13 +57,25 @@ pub fn block_on<F: Future>(fut: F) -> F::Output {
 }
 
 /// When a `block_on` ends, perhaps inside the poll of another one on the same goroutine, the rings it has answered may have
-/// been meant for that one too.
-struct Ring<'a>(&'a Signal);
+/// been meant for that one too. If there were none it rings nobody: the other one would be polled again and again.
+struct Ring<'a> {
+    signal: &'a Signal,
+    answered: bool,
+}
+
+impl Ring<'_> {
+    #[inline]
+    fn begin(&mut self) {
+        self.answered |= self.signal.begin();
+    }
+}
 
 impl Drop for Ring<'_> {
     fn drop(&mut self) {
-        let asleep = self.0.ring();
-        debug_assert!(!asleep, "it runs");
+        if self.answered {
+            let asleep = self.signal.ring();
+            debug_assert!(!asleep, "it runs");
+        }
     }
 }
 
@@ -71,9 +83,12 @@ impl Drop for Ring<'_> {
 fn on_goroutine<F: Future>(g: &'static G, mut future: Pin<&mut F>) -> F::Output {
     let waker = waker::lent(g);
     let mut context = Context::from_waker(&waker);
-    let _outer = Ring(g.signal());
+    let mut ring = Ring {
+        signal: g.signal(),
+        answered: false,
+    };
     loop {
-        g.signal().begin();
+        ring.begin();
         if let Poll::Ready(value) = future.as_mut().poll(&mut context) {
             return value;
         }
