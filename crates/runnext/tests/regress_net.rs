@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
-use common::{built, runtime, until, until_waits};
+use common::{built, runtime, thread_id, until, until_asleep, until_waits};
 use runnext::net::{Shutdown, TcpListener, TcpStream, UnixDatagram, UnixStream};
 use runnext::time::Instant;
 use runnext::{Runtime, TaskGroup, go, spawn};
@@ -278,4 +278,59 @@ fn a_future_waits_on_when_another_runtime_that_used_its_socket_ends() {
     until(|| stays.stats().num_netpoll_waiters == 1);
     there.write_all(b"x").unwrap();
     assert_eq!(read.join().unwrap().unwrap(), 1);
+}
+
+/// A plain thread waited in `ppoll` for a socket that can be written to all the time: it is the receiver that is full. It span.
+#[test]
+fn a_plain_thread_sleeps_while_the_receiver_of_a_datagram_is_full() {
+    let path = std::env::temp_dir().join(format!("runnext-full-{}", std::process::id()));
+    let receiver = UnixDatagram::bind(&path).unwrap();
+    let sender = UnixDatagram::unbound().unwrap();
+    sender.set_nonblocking(true).unwrap();
+    while sender.send_to(b"x", &path).is_ok() {}
+    sender.set_nonblocking(false).unwrap();
+    let (tell, told) = std::sync::mpsc::channel();
+    let to = path.clone();
+    let sends = std::thread::spawn(move || {
+        tell.send(thread_id()).unwrap();
+        sender.send_to(b"y", &to)
+    });
+    until_asleep(told.recv().unwrap(), libc::SYS_futex);
+    let mut got = [0];
+    while got != *b"y" {
+        receiver.recv(&mut got).unwrap();
+    }
+    assert_eq!(sends.join().unwrap().unwrap(), 1);
+    std::fs::remove_file(path).unwrap();
+}
+
+/// The call before had emptied the socket, so this one did not ask the kernel but waited for an event, and its time was over before anybody
+/// had fetched that.
+#[test]
+fn what_is_there_is_read_however_short_the_timeout() {
+    cooperative().run(|| {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut there = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut here, _) = listener.accept().unwrap();
+        for _ in 0..100 {
+            here.set_read_timeout(None).unwrap();
+            let writer = {
+                let mut there = there.try_clone().unwrap();
+                go(move || there.write_all(b"x"))
+            };
+            assert_eq!(here.read(&mut [0; 2]).unwrap(), 1); // it has waited, and there is no more
+            writer.join().unwrap().unwrap();
+            here.set_read_timeout(Some(Duration::from_nanos(1)))
+                .unwrap();
+            there.write_all(b"y").unwrap();
+            assert_eq!(here.read(&mut [0; 2]).unwrap(), 1);
+        }
+        let late = here.read(&mut [0]).unwrap_err();
+        assert_eq!(late.kind(), std::io::ErrorKind::TimedOut);
+        // A deadline that has passed is another matter.
+        here.set_read_deadline(Some(Instant::now())).unwrap();
+        there.write_all(b"z").unwrap();
+        let late = here.read(&mut [0]).unwrap_err();
+        assert_eq!(late.kind(), std::io::ErrorKind::TimedOut);
+    });
 }

@@ -21,7 +21,7 @@
 //!
 //! # Protocol
 //! caller: 1 deadline passed: fail  2 read the word  3 call, unless drained  4 would block: register  5 lock; deadline changed or
-//!         something happened since 2: again  6 queue up, unlock, park  7 again
+//!         something happened since 2: again  6 queue up, unlock, park  7 from 2; if the time is over, for the last time, drained or not
 //! event:  1 count it in the word  2 somebody waits: lock, take the list, unlock, wake
 //!
 //! # Who wakes the sleeper?
@@ -265,16 +265,20 @@ impl Descriptor {
         limit: &mut Option<u64>,
         mut op: impl FnMut() -> io::Result<T>,
     ) -> io::Result<T> {
+        if self.is_past(direction) {
+            return Err(timed_out());
+        }
+        let mut late = false;
         loop {
-            if self.is_past(direction) {
-                return Err(timed_out());
-            }
             let seen = self.0.side(direction).word.load(Acquire);
             match op() {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock && !self.is_nonblocking() => {}
                 done => return done,
             }
-            self.wait(direction, seen, limit, pace)?;
+            if late {
+                return Err(timed_out());
+            }
+            late = self.wait(direction, seen, limit, pace)?;
         }
     }
 
@@ -287,14 +291,14 @@ impl Descriptor {
         want: usize,
         mut op: impl FnMut() -> io::Result<usize>,
     ) -> io::Result<usize> {
+        if self.is_past(direction) {
+            return Err(timed_out());
+        }
         let side = self.0.side(direction);
-        let mut limit = None;
+        let (mut limit, mut late) = (None, false);
         loop {
-            if self.is_past(direction) {
-                return Err(timed_out());
-            }
             let seen = side.word.load(Acquire);
-            if seen & DRAINED == 0 || self.is_nonblocking() || !self.is_home() {
+            if late || seen & DRAINED == 0 || self.is_nonblocking() || !self.is_home() {
                 match op() {
                     Ok(n) => {
                         if n < want {
@@ -306,12 +310,16 @@ impl Descriptor {
                     failed => return failed,
                 }
             }
-            self.wait(direction, seen, &mut limit, NEVER)?;
+            if late {
+                return Err(timed_out());
+            }
+            late = self.wait(direction, seen, &mut limit, NEVER)?;
         }
     }
 
     /// Waits until something has happened since `seen`, or may have, or for `pace`. `limit` is when the call has to end; it is set
-    /// at the first wait.
+    /// at the first wait. True: the time is over, and the caller tries a last time: what it waits for may be there, and nobody has fetched the
+    /// event.
     #[cold]
     #[inline(never)]
     fn wait(
@@ -320,12 +328,12 @@ impl Descriptor {
         seen: u32,
         limit: &mut Option<u64>,
         pace: u64,
-    ) -> io::Result<()> {
+    ) -> io::Result<bool> {
         let side = self.0.side(direction);
         let fixed = side.deadline.load(SeqCst);
         let mut until = side.limit(limit).min(fixed);
         if until != NEVER && until <= clock::now_ns() {
-            return Err(timed_out());
+            return Ok(true);
         }
         let mut paced = false;
         if pace != NEVER {
@@ -338,13 +346,11 @@ impl Descriptor {
                 self.register(hub)?;
                 self.wait_listed(Some(hub), direction, seen, fixed, until)
             }
+            // No `ppoll` either for what no event tells of: the descriptor may be ready all the time.
+            None if pace != NEVER => self.wait_listed(None, direction, seen, fixed, until),
             None => self.wait_in_poll(direction, seen, fixed, until)?,
         };
-        if in_time || paced {
-            Ok(())
-        } else {
-            Err(timed_out())
-        }
+        Ok(!in_time && !paced || self.is_past(direction))
     }
 
     /// Waits for `d`, whatever happens to the descriptor. An error if the call has to end before: `limit` as for
