@@ -3,7 +3,7 @@
 mod common;
 
 use std::future::poll_fn;
-use std::io::{IoSlice, Read, Write};
+use std::io::{ErrorKind, IoSlice, Read, Write};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
@@ -13,7 +13,7 @@ use std::time::Duration;
 use common::{built, runtime, thread_id, until, until_asleep, until_waits};
 use runnext::net::{Shutdown, TcpListener, TcpStream, UnixDatagram, UnixStream};
 use runnext::time::Instant;
-use runnext::{Runtime, TaskGroup, go, spawn};
+use runnext::{Runtime, TaskGroup, block_on, go, spawn};
 
 /// A waker that counts, and is not the runtime's own.
 #[derive(Default)]
@@ -326,11 +326,55 @@ fn what_is_there_is_read_however_short_the_timeout() {
             assert_eq!(here.read(&mut [0; 2]).unwrap(), 1);
         }
         let late = here.read(&mut [0]).unwrap_err();
-        assert_eq!(late.kind(), std::io::ErrorKind::TimedOut);
+        assert_eq!(late.kind(), ErrorKind::TimedOut);
         // A deadline that has passed is another matter.
         here.set_read_deadline(Some(Instant::now())).unwrap();
         there.write_all(b"z").unwrap();
         let late = here.read(&mut [0]).unwrap_err();
-        assert_eq!(late.kind(), std::io::ErrorKind::TimedOut);
+        assert_eq!(late.kind(), ErrorKind::TimedOut);
+    });
+}
+
+/// A deadline ended a future's wait only if somebody set it then: one that just came was noticed at the next poll, and there was none.
+#[test]
+fn a_deadline_that_comes_ends_the_wait_of_a_future() {
+    fn waits(socket: &UnixStream) -> ErrorKind {
+        let soon = Instant::now() + Duration::from_millis(5);
+        socket.set_read_deadline(Some(soon)).unwrap();
+        let read = block_on(poll_fn(|cx| socket.poll_read(cx, &mut [0])));
+        assert!(Instant::now() >= soon);
+        read.unwrap_err().kind()
+    }
+    let (here, mut there) = UnixStream::pair().unwrap();
+    assert_eq!(waits(&here), ErrorKind::TimedOut); // without a runtime
+    runtime(2).run(move || {
+        assert_eq!(waits(&here), ErrorKind::TimedOut);
+        // The next one is another's, and an hour away.
+        here.set_read_deadline(Some(Instant::now() + Duration::from_secs(3600)))
+            .unwrap();
+        let here = Arc::new(here);
+        let read = |bytes: usize| {
+            let here = Arc::clone(&here);
+            spawn(async move { poll_fn(|cx| here.poll_read(cx, &mut vec![0; bytes])).await })
+        };
+        let tasks = [read(1), read(1)];
+        for task in &tasks {
+            until_waits(task, "await");
+        }
+        there.write_all(b"xy").unwrap();
+        for task in tasks {
+            assert_eq!(task.join().unwrap().unwrap(), 1);
+        }
+        // It comes sooner than those who wait were told.
+        let tasks = [read(1), read(1)];
+        for task in &tasks {
+            until_waits(task, "await");
+        }
+        here.set_read_deadline(Some(Instant::now() + Duration::from_millis(5)))
+            .unwrap();
+        for task in tasks {
+            let late = task.join().unwrap().unwrap_err();
+            assert_eq!(late.kind(), ErrorKind::TimedOut);
+        }
     });
 }

@@ -14,7 +14,7 @@ macro_rules! stream {
             /// may be something. Several tasks may wait; all of them are woken.
             ///
             /// # Errors
-            /// As for reading. Time-outs do not apply, deadlines that have passed do.
+            /// As for reading. Time-outs do not apply, deadlines do.
             ///
             /// # Example
             /// ```
@@ -69,7 +69,7 @@ macro_rules! stream {
             /// there may be. Several tasks may wait; all of them are woken.
             ///
             /// # Errors
-            /// As for writing. Time-outs do not apply, deadlines that have passed do.
+            /// As for writing. Time-outs do not apply, deadlines do.
             ///
             /// # Example
             /// ```

@@ -42,6 +42,7 @@ use runnext_sys::ready::{Interest, Kick};
 
 use super::askers::{Askers, Taken};
 use super::hub::Hub;
+use super::reactor::Alarm;
 use crate::lock::Lock;
 use crate::sched::call::Call;
 use crate::sched::wait::{Ticket, Waiter};
@@ -120,7 +121,12 @@ impl Side {
 pub(super) struct Waiters {
     pub(super) queue: WaitList<Entry>,
     pub(super) askers: Askers,
+    /// When futures are made to look again because of the deadline, once one has asked that has such.
+    pub(super) alarm: Option<(u64, Alarm)>,
 }
+
+/// What is left of those who asked when the last handle is gone.
+pub(super) type Left = (Taken, Option<(u64, Alarm)>);
 
 /// A goroutine or thread that waits.
 pub(super) struct Entry {
@@ -193,6 +199,7 @@ impl Slot {
         let waiters = || Waiters {
             queue: WaitList::new(),
             askers: Askers::new(),
+            alarm: None,
         };
         Slot {
             refs: AtomicU32::new(0),
@@ -365,7 +372,7 @@ impl Slot {
     }
 
     /// The last handle is gone: forgets everything, and takes the slot back. Returns what is to be dropped in user context.
-    pub(super) fn retire(&self) -> (Option<Arc<Hub>>, [Taken; 2]) {
+    pub(super) fn retire(&self) -> (Option<Arc<Hub>>, [Left; 2]) {
         let call = Call::brief();
         // Events from here on are of another time.
         let next = (self.generation.load(Relaxed) + 1) % GENERATIONS;
@@ -373,7 +380,9 @@ impl Slot {
         let (home, wakers) = {
             let mut lists = self.lists.lock();
             debug_assert!(lists.iter().all(|side| side.queue.is_empty())); // I3
-            let wakers = lists.each_mut().map(|side| side.askers.take_all());
+            let wakers = lists
+                .each_mut()
+                .map(|side| (side.askers.take_all(), side.alarm.take()));
             self.count_futures(&lists);
             (self.home.swap(ptr::null_mut(), AcqRel), wakers)
         };

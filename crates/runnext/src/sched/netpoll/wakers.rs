@@ -4,6 +4,8 @@
 //! Waking a future is user code, which RT may not call (R1). So a slot with wakers that are due goes into a chain, through links in the
 //! slots, and one goroutine is made for the chain, which wakes all of it. On a thread that belongs to no runtime
 //! there is nobody to make one for: the reactor (`reactor`) wakes them itself.
+//! A deadline reaches them by an alarm of the reactor, one for each direction: futures may be polled anywhere, and the runtime of the one
+//! that asked first may end before.
 //!
 //! # Invariants
 //! I1  A slot is in one chain at most: who sets `chained` links it, and who walks the chain clears it before it takes the wakers. So
@@ -13,14 +15,18 @@
 //! `Due::add` and `Due::into_goroutine` are in RT; the rest is user context.
 
 use std::io;
+use std::mem;
 use std::panic::Location;
 use std::ptr::{self, NonNull};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Wake, Waker};
+
+use runnext_core::timers::NEVER;
 
 use super::askers::{Need, Spare, Taken};
 use super::hub::Hub;
-use super::reactor::reactor;
+use super::reactor::{Alarm, reactor};
 use super::slot::{DRAINED, Direction, Side, Slot, WAITING};
 use super::{Descriptor, current_hub, rouse, timed_out};
 use crate::fatal::fatal;
@@ -119,10 +125,24 @@ pub(in crate::sched) fn leave(hub: &Hub) {
     });
 }
 
+/// The deadline of a direction comes, for futures; others who wait bring a timer of their own.
+struct Late {
+    token: u64,
+    direction: Direction,
+}
+
+impl Wake for Late {
+    fn wake(self: Arc<Late>) {
+        if let Some(slot) = Slot::of_token(self.token) {
+            rouse(slot, self.direction, 0);
+        }
+    }
+}
+
 impl Descriptor {
     /// Does `op` for a future: `Pending` if it would block, and then the waker is woken when it is worth trying again, and
     /// so are those of others who wait in that direction. `want` as for [`transfer`](Self::transfer). Time-outs do not apply to
-    /// futures, deadlines that have passed do.
+    /// futures, deadlines do.
     pub(crate) fn poll_transfer(
         &self,
         cx: &mut Context<'_>,
@@ -198,7 +218,42 @@ impl Descriptor {
             }
         };
         spare.wake();
-        Ok(happened)
+        if happened || fixed == NEVER {
+            return Ok(happened);
+        }
+        self.watch_deadline(direction, fixed)
+    }
+
+    /// Has those who have asked in that direction woken when its deadline comes. True: it has come already; try again.
+    #[cold]
+    fn watch_deadline(&self, direction: Direction, fixed: u64) -> io::Result<bool> {
+        // After it has asked: an alarm that is there already rings later than this look, and finds it.
+        if Side::is_past(fixed) {
+            return Ok(true);
+        }
+        let watched = {
+            let _call = Call::brief();
+            let lists = self.0.lists.lock();
+            let alarm = &lists[direction as usize].alarm;
+            alarm.as_ref().is_some_and(|(when, _)| *when == fixed)
+        };
+        if watched {
+            return Ok(false);
+        }
+        let token = self.0.token();
+        let late = Waker::from(Arc::new(Late { token, direction }));
+        let mut alarm = Some((fixed, Alarm::new(fixed, &late)?));
+        let call = Call::brief();
+        let current = {
+            let mut lists = self.0.lists.lock();
+            let current = self.0.side(direction).deadline.load(Relaxed) == fixed;
+            if current {
+                mem::swap(&mut lists[direction as usize].alarm, &mut alarm);
+            }
+            current
+        };
+        drop(call); // then what is in `alarm`: the one before it, or one that comes too late
+        Ok(!current)
     }
 
     /// The part of `poll_ready` in RT.
