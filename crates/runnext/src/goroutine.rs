@@ -272,6 +272,7 @@ pub fn set_default_procs() -> usize {
 /// ```
 pub fn lock_os_thread() -> OsThreadGuard {
     let call = Call::brief();
+    let mut on = 0;
     if let (Some(m), Some(g)) = (call.m(), call.g()) {
         m.locks.set(
             m.locks
@@ -280,8 +281,12 @@ pub fn lock_os_thread() -> OsThreadGuard {
                 .expect("lock_os_thread nested four billion times"),
         );
         g.wire(m);
+        on = m.serial;
     }
-    OsThreadGuard { _here: PhantomData }
+    OsThreadGuard {
+        on,
+        _here: PhantomData,
+    }
 }
 
 /// Keeps a goroutine on its thread; see [`lock_os_thread`]. On a plain thread it does nothing.
@@ -313,6 +318,8 @@ pub fn lock_os_thread() -> OsThreadGuard {
 #[must_use = "dropping the guard lets the goroutine move again"]
 #[derive(Debug)]
 pub struct OsThreadGuard {
+    /// The M it counts on, which a future loses that keeps a guard until a later poll; 0 on a plain thread.
+    on: u64,
     /// It speaks for one goroutine: it must not be sent to another.
     _here: PhantomData<*const ()>,
 }
@@ -320,7 +327,9 @@ pub struct OsThreadGuard {
 impl Drop for OsThreadGuard {
     fn drop(&mut self) {
         let call = Call::brief();
-        if let (Some(m), Some(g)) = (call.m(), call.g()) {
+        if let (Some(m), Some(g)) = (call.m(), call.g())
+            && m.serial == self.on
+        {
             m.locks.set(m.locks.get() - 1);
             if m.locks.get() == 0 {
                 g.unwire();

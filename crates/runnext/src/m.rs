@@ -71,6 +71,8 @@ pub(crate) struct M {
     pub(crate) next_idle: Cell<*const M>,
     pub(crate) shared: *const Shared,
     pub(crate) id: u32,
+    /// Of all Ms there ever were; not 0.
+    pub(crate) serial: u64,
     pub(crate) tid: AtomicI32,
     /// Made by the thread when it starts: the monitor, which reads it, must not allocate.
     gauge: OnceLock<Gauge>,
@@ -118,6 +120,11 @@ thread_local! {
     static CURRENT: Cell<*const M> = const { Cell::new(ptr::null()) };
 }
 
+fn next_serial() -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    LAST.fetch_add(1, Relaxed) + 1
+}
+
 /// The M of the calling thread, if it is one.
 ///
 /// The reference is good until the caller switches goroutines: then ask again.
@@ -161,6 +168,7 @@ impl M {
             next_idle: Cell::new(ptr::null()),
             shared,
             id,
+            serial: next_serial(),
             tid: AtomicI32::new(0),
             gauge: OnceLock::new(),
         }

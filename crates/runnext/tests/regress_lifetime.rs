@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -14,8 +14,8 @@ use std::time::Duration;
 use common::{Counted, built, message, runtime, thread_id, until, until_asleep};
 use runnext::goroutine::Builder;
 use runnext::{
-    Goroutine, JoinHandle, Runtime, block_on, chan, current, go, goroutine_local, scope, spawn,
-    yield_now,
+    Goroutine, JoinHandle, OsThreadGuard, Runtime, block_on, chan, current, go, goroutine_local,
+    lock_os_thread, scope, spawn, yield_now,
 };
 
 /// One P and no preemption: who runs when is a fact.
@@ -308,5 +308,33 @@ fn a_nested_block_on_passes_on_the_rings_it_answers() {
             Poll::Ready(())
         }));
         assert_eq!(polls, 2);
+    });
+}
+
+// ---- guards that outlive a poll ----
+
+/// Its thread goes when the poll ends, and the guard counted on the one of a later poll: below zero, or against another guard.
+#[test]
+fn a_thread_guard_kept_from_poll_to_poll_counts_on_its_own_thread_only() {
+    goroutine_local! {
+        static KEPT: RefCell<Option<OsThreadGuard>> = RefCell::new(None);
+    }
+    runtime(2).run(|| {
+        for locked_again in [false, true] {
+            let mut polls = 0;
+            let task = spawn(poll_fn(move |cx| {
+                polls += 1;
+                if polls == 1 {
+                    KEPT.with(|kept| *kept.borrow_mut() = Some(lock_os_thread()));
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
+                let again = locked_again.then(lock_os_thread);
+                drop(KEPT.with(|kept| kept.take()));
+                drop(again);
+                Poll::Ready(())
+            }));
+            task.join().unwrap();
+        }
     });
 }
