@@ -273,16 +273,16 @@ fn drop_asleep(g: &G) -> bool {
 /// here. Who waits may be the one who was to do it, in the drop of another. In user context; the caller holds a handle.
 #[inline]
 pub(crate) fn hurry(g: &G) {
-    if g.is_stackless() {
-        hurry_stopped(g);
+    // SAFETY: the handle keeps the runtime's memory.
+    let shared = unsafe { super::shared_of(g) };
+    if g.is_stackless() && shared.stopped.load(SeqCst) {
+        hurry_stopped(shared, g);
     }
 }
 
 #[cold]
-fn hurry_stopped(g: &G) {
-    // SAFETY: the handle keeps the runtime's memory.
-    let shared = unsafe { super::shared_of(g) };
-    if !shared.stopped.load(SeqCst) || drop_asleep(g) {
+fn hurry_stopped(shared: &Shared, g: &G) {
+    if drop_asleep(g) {
         return;
     }
     shared.doom_queued();
