@@ -157,6 +157,35 @@ fn a_parents_new_quota_is_felt_by_its_children_at_once() {
     });
 }
 
+/// Nobody touched a turn that was open when the quota came: with no one else waiting it went on for ever.
+#[test]
+fn a_new_quota_is_felt_by_who_runs_alone() {
+    let parent = TaskGroup::new("parent");
+    let child = TaskGroup::builder("child").parent(&parent).build();
+    let alone = TaskGroup::new("alone");
+    for (group, limited) in [(&alone, &alone), (&child, &parent)] {
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|threads| {
+            // Not a goroutine: one that is woken may end the turn by that.
+            threads.spawn(|| {
+                while group.stats().running == 0 {
+                    std::thread::yield_now();
+                }
+                limited.set_quota(Some(0.1));
+                while group.stats().throttled_count == 0 {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                stop.store(true, Relaxed);
+            });
+            runtime(2).run(|| {
+                runnext::scope(|s| {
+                    group.enter(|| drop(s.go(|| while !stop.load(Relaxed) {})));
+                });
+            });
+        });
+    }
+}
+
 #[test]
 fn low_gets_the_rest_and_never_nothing() {
     let low = TaskGroup::builder("low").priority(Priority::Low).build();

@@ -148,6 +148,11 @@ impl Shared {
         !matches!(self.groups.limit, Limit::None) && self.groups.ledger.group(id).is_governed()
     }
 
+    /// Whether a turn of this group must end on time even if nobody waits.
+    pub(super) fn limits(&self, id: GroupId) -> bool {
+        self.groups.ledger.is_limited(id) || self.governs(id)
+    }
+
     /// A governed group's turn ended.
     pub(super) fn charge_governed(&self, id: GroupId, used: u64, now: u64) {
         if matches!(self.groups.limit, Limit::None) {

@@ -37,7 +37,7 @@ pub(super) type GroupLanes = Lanes<Fifo>;
 pub(crate) struct Local {
     on: AtomicBool,
     pub(super) over: AtomicBool,
-    /// The turn must end on time even if nobody waits.
+    /// The turn must end on time even if nobody waits: known to the owner where it begins, and to the monitor if that is new.
     pub(super) limited: AtomicBool,
     /// An owner of locks was let run on in this turn.
     pub(super) graced: Cell<bool>,

@@ -186,6 +186,7 @@ impl Record {
         if let Some(shared) = shared {
             let _call = Call::brief(); // what wakes a P takes runtime locks
             shared.groups.look_again(&shared);
+            shared.hurry(clock::now_ns()); // a turn that had no limit may have one now
         }
     }
 

@@ -102,7 +102,7 @@ impl Shared {
         };
         let (computes, stolen) = self.look_at_thread(p, m, seen);
         let lane = here.lane();
-        let must = here.over.load(Relaxed) || here.limited.load(Relaxed) || self.contends(p, lane);
+        let must = here.over.load(Relaxed) || self.is_limited(here) || self.contends(p, lane);
         // Somebody's time has come: whether it may take this turn is known when it is awake.
         let timer = p.timers.next();
         let woken = timer
@@ -124,6 +124,15 @@ impl Shared {
         }
         self.insist(p, m, seen, now, computes);
         now + AGAIN
+    }
+
+    /// Whether the turn must end on time even if nobody waits. A limit may be new: then it holds from now on, and others may not help.
+    fn is_limited(&self, here: &Local) -> bool {
+        let lane = here.lane();
+        if lane != NO_LANE && self.limits(GroupId::from_index(lane as usize)) {
+            here.limited.store(true, Relaxed); // if that was the turn before, the next one ends on time too: no harm
+        }
+        here.limited.load(Relaxed)
     }
 
     /// When the slice of the running turn is used up, of which its thread was on no CPU for `stolen` ns. If it waits for one it gets that later, or on

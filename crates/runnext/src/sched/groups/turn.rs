@@ -164,7 +164,7 @@ fn begin(
     now: u64,
 ) {
     let here = &p.groups;
-    let limited = shared.groups.ledger.is_limited(group) || shared.governs(group);
+    let limited = shared.limits(group);
     here.limited.store(limited, Relaxed);
     let others = lanes.groups().iter().any(|&id| id != group);
     here.begin(p, &mut lanes, group, key, now);
