@@ -294,7 +294,7 @@ impl<Q> Lanes<Q> {
         self.see_root(ledger, root, now);
         let mut steal = steal;
         loop {
-            let seen = self.scan(ledger, now, root);
+            let seen = self.scan(ledger, now, root, |_| true);
             if steal && let Some(id) = self.guide(ledger, &seen, now) {
                 return Pick::Steal(id);
             }
@@ -315,11 +315,17 @@ impl<Q> Lanes<Q> {
         }
     }
 
-    /// Looks at every entity once; at the root lane if `root`.
-    fn scan(&self, ledger: &Ledger, now: u64, root: bool) -> Seen {
+    /// Looks at every entity that is `wanted` once; at the root lane if `root`.
+    fn scan(
+        &self,
+        ledger: &Ledger,
+        now: u64,
+        root: bool,
+        wanted: impl Fn(GroupId) -> bool,
+    ) -> Seen {
         let mut seen = Seen::default();
-        let root = root.then_some(ROOT);
-        for id in self.groups().iter().copied().chain(root) {
+        let queued = self.groups().iter().copied().filter(|&id| wanted(id));
+        for id in queued.chain(root.then_some(ROOT)) {
             let group = ledger.group(id);
             let mut word = group.word();
             if word.is_held() {
@@ -457,20 +463,23 @@ impl<Q> Lanes<Q> {
         Some(ended)
     }
 
-    /// What a thief should take here: the most behind of the groups that may run, or `want`, and half of what it has queued, rounded up.
-    /// Goroutines of a group that may not run stay where they are.
+    /// What a thief should take here: the most behind of the groups that may run, or `want`, and half of what is in its queue, rounded up.
+    /// Goroutines of a group that may not run stay where they are. `len` says how many a queue really holds: of the group whose residency
+    /// runs, fewer than are counted, perhaps none.
     pub fn offer(
         &self,
         ledger: &Ledger,
         want: Option<GroupId>,
         now: u64,
+        len: impl Fn(&Q) -> usize,
     ) -> Option<(GroupId, usize)> {
-        let half = |id: GroupId| (id, self.queued(id).div_ceil(2));
+        let len = |id: GroupId| len(&self.entities[id.index()].queue);
+        let half = |id: GroupId| (id, len(id).div_ceil(2));
         if let Some(id) = want {
-            return (self.queued(id) != 0).then(|| half(id));
+            return (len(id) != 0).then(|| half(id));
         }
         // The root lane has thieves of its own.
-        let seen = self.scan(ledger, now, false);
+        let seen = self.scan(ledger, now, false, |id| len(id) != 0);
         seen.fair.or(seen.low).map(|best| half(best.id))
     }
 }

@@ -552,6 +552,28 @@ fn a_plain_p_stays_plain_until_a_group_is_active() {
     );
 }
 
+/// The group whose turn it was counted as something to take though all it had was running, so a thief beside a throttled one came again and again.
+#[test]
+fn what_is_counted_but_in_no_queue_is_not_offered() {
+    let ledger = Ledger::new(2, NOW);
+    let [runs, waits] = [0; 2].map(|_| ledger.add(&config(100), NOW).expect("good"));
+    let mut lanes: Lanes<Vec<u32>> = Lanes::new(0, Storage::new(ledger.places()));
+    lanes.pushed(&ledger, runs, 2, NOW);
+    let pick = lanes.pick(&ledger, NOW, false, false);
+    assert!(matches!(pick, Pick::Run { group, .. } if group == runs));
+    lanes.queue(waits).push(1);
+    lanes.pushed(&ledger, waits, 1, NOW);
+    ledger.hold(waits, NOW);
+    let offer = |lanes: &Lanes<Vec<u32>>, want| lanes.offer(&ledger, want, NOW, Vec::len);
+    assert_eq!(offer(&lanes, None), None);
+    assert_eq!(offer(&lanes, Some(runs)), None);
+    lanes.queue(runs).push(2);
+    assert_eq!(offer(&lanes, None), Some((runs, 1)));
+    ledger.release(waits, NOW);
+    lanes.queue(runs).clear();
+    assert_eq!(offer(&lanes, None), Some((waits, 1)));
+}
+
 #[test]
 fn growing_keeps_what_is_queued() {
     let ledger = Ledger::new(1, NOW);

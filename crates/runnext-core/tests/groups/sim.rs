@@ -500,7 +500,8 @@ impl Sim {
             if q == p {
                 continue;
             }
-            if let Some((group, half)) = self.ps[q].lanes.offer(&self.ledger, want, self.now) {
+            let lanes = &self.ps[q].lanes;
+            if let Some((group, half)) = lanes.offer(&self.ledger, want, self.now, VecDeque::len) {
                 let loot: Vec<Task> = self.ps[q].lanes.queue(group).drain(..half).collect();
                 self.ps[q].lanes.popped(&self.ledger, group, half, self.now);
                 for task in loot {

@@ -1,13 +1,13 @@
 //! Who gets how much.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
 use std::time::Duration;
 
 use runnext::sync::Barrier;
 use runnext::{CpuLimit, Priority, Runtime, TaskGroup};
 
-use crate::basics::beside_burners;
+use crate::basics::{beside_burners, compute};
 use crate::common::{built, child, cpu_time, runtime, until};
 
 /// How long hogs run.
@@ -184,6 +184,46 @@ fn a_new_quota_is_felt_by_who_runs_alone() {
             });
         });
     }
+}
+
+/// A processor with nothing to do took the group that ran on the other for work to fetch, again and again, for as long as a throttled one waited there.
+#[test]
+fn a_processor_beside_a_throttled_group_rests() {
+    child(&[], || {
+        let limited = ["odd", "even"].map(|name| TaskGroup::builder(name).quota(0.01).build());
+        let (busy, stop) = (TaskGroup::new("busy"), AtomicBool::new(false));
+        let in_us = |clock| cpu_time(clock).as_micros() as usize;
+        let computed = AtomicUsize::new(0); // on a thread of its own: it makes no call
+        built(Runtime::builder().procs(2).preemption(false)).run(|| {
+            runnext::scope(|s| {
+                // For two seconds they wait where they are at home: one of them behind the busy one.
+                let overdraw = || {
+                    compute(Duration::from_millis(30));
+                    runnext::yield_now();
+                };
+                for group in &limited {
+                    group.enter(|| drop(s.go(overdraw)));
+                    until(|| group.stats().throttled);
+                }
+                let spin = || {
+                    while !stop.load(Relaxed) {
+                        computed.store(in_us(libc::CLOCK_THREAD_CPUTIME_ID), Relaxed);
+                    }
+                };
+                busy.enter(|| drop(s.go(spin)));
+                until(|| computed.load(Relaxed) != 0);
+                let others = || in_us(libc::CLOCK_PROCESS_CPUTIME_ID) - computed.load(Relaxed);
+                let grew = [(); 3].map(|()| {
+                    let before = others();
+                    runnext::time::sleep(Duration::from_millis(300));
+                    others() - before
+                });
+                stop.store(true, Relaxed);
+                assert!(grew.iter().any(|us| *us < 100_000), "{grew:?}");
+            });
+        });
+    })
+    .passed();
 }
 
 #[test]

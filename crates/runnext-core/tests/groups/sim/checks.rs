@@ -1,5 +1,7 @@
 //! What must hold in every run, and what a run amounted to.
 
+use std::collections::VecDeque;
+
 use runnext_core::group::lanes::PATIENCE;
 use runnext_core::group::{GroupConfig, GroupId, Priority, ROOT};
 
@@ -43,7 +45,7 @@ impl Sim {
             if !p.root.is_empty() {
                 found = Some(format!("root work on {q} at {}", self.now));
             }
-            if let Some((id, _)) = p.lanes.offer(&self.ledger, None, self.now)
+            if let Some((id, _)) = p.lanes.offer(&self.ledger, None, self.now, VecDeque::len)
                 && !wide(id)
                 && !self.configs[id.index()].parent.is_some_and(wide)
             {

@@ -121,7 +121,10 @@ impl Local {
 
     /// Whether something in the lists may run.
     pub(super) fn is_ready(&self, ledger: &Ledger, now: u64) -> bool {
-        self.listed() != 0 && self.lanes.lock().offer(ledger, None, now).is_some()
+        self.listed() != 0 && {
+            let lanes = self.lanes.lock();
+            lanes.offer(ledger, None, now, Fifo::len).is_some()
+        }
     }
 
     /// Queues in a list. By anybody who may take the lock. True: in front.

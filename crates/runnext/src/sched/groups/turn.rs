@@ -11,6 +11,7 @@ use runnext_core::list::List;
 use runnext_core::next;
 use runnext_sys::clock;
 
+use super::fifo::Fifo;
 use super::local::{GroupLanes, NO_LANE};
 use super::{ROOT_LANE, Record};
 use crate::g::G;
@@ -371,7 +372,7 @@ fn take_from(shared: &Shared, p: &P, victim: &P, want: Option<GroupId>, now: u64
     let there = &victim.groups;
     if there.listed() != 0 {
         let mut lanes = there.lanes();
-        if let Some((id, half)) = lanes.offer(ledger, want, now) {
+        if let Some((id, half)) = lanes.offer(ledger, want, now, Fifo::len) {
             let gs = there.unlist(&mut lanes, ledger, id, half, now);
             drop(lanes);
             if !gs.is_empty() {
