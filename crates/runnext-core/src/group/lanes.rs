@@ -266,6 +266,12 @@ impl<Q> Lanes<Q> {
         self.see_root(ledger, true, now);
     }
 
+    /// The P becomes idle, or is one too many: the root lane does not compete here until the next pick. Not during a residency.
+    pub fn root_gone(&mut self, ledger: &Ledger, now: u64) {
+        debug_assert!(self.current.is_none(), "end the residency first");
+        self.see_root(ledger, false, now);
+    }
+
     /// The root lane's queue is its own; here it counts as one.
     fn see_root(&mut self, ledger: &Ledger, ready: bool, now: u64) {
         let root = &mut self.entities[0];

@@ -206,6 +206,7 @@ impl Shared {
     /// Puts a P on the idle list; or aside, if it is one too many since `set_procs`. The caller then looks
     /// once more for work, or knows why it need not.
     pub(super) fn idle_p(&self, p: &P) {
+        self.leave_root(p);
         let work = {
             let mut idle = self.idle.lock();
             // Nobody looks at one that was put aside.

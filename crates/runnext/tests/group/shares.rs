@@ -226,6 +226,35 @@ fn a_processor_beside_a_throttled_group_rests() {
     .passed();
 }
 
+/// The root lane competed for ever on processors that were taken away in its turn: all groups were far ahead of it, and equally so.
+#[test]
+fn shares_are_right_after_processors_have_gone() {
+    let heavy = TaskGroup::builder("heavy").weight(300).build();
+    let groups = [(heavy, 2), (TaskGroup::new("light"), 2)];
+    let rt = runtime(4);
+    rt.run(|| {
+        let stop = AtomicBool::new(false);
+        runnext::scope(|s| {
+            let spin = || {
+                while !stop.load(Relaxed) {
+                    runnext::yield_now();
+                }
+            };
+            // They have turns everywhere, beside a group.
+            groups[1].0.enter(|| drop(s.go(spin)));
+            (0..8).for_each(|_| drop(s.go(spin)));
+            until(|| groups[1].0.stats().cpu_time > Duration::from_millis(100));
+            runnext::set_procs(1);
+            until(|| runnext::stats::read().num_procs == 1);
+            stop.store(true, Relaxed);
+        });
+    });
+    // One sleep: with every turn of the one who waits the root lane forgets some of what it is owed.
+    let used = share_on(&rt, &groups, For::Wall(Duration::from_secs(1))).0;
+    let part = used[1].as_secs_f64() / (used[0] + used[1]).as_secs_f64();
+    assert!((0.18..0.32).contains(&part), "{used:?}");
+}
+
 #[test]
 fn low_gets_the_rest_and_never_nothing() {
     let low = TaskGroup::builder("low").priority(Priority::Low).build();

@@ -36,6 +36,8 @@
 //! I2  A lane's count in `Lanes` is never less than the length of its list, and is exact when its turn ends.
 //! I3  On a P that runs a goroutine of a group `on` is set, and it is the group's turn or `over`.
 //! I4  No turn is open on an idle P.
+//! I5  Nor does the root lane compete there: its weight would count against all groups for as long as nobody picks on that P, for ever if it is
+//!     one too many. A pick that finds nothing sees to it, and `idle_p`.
 //!
 //! # Context
 //! RT, but where it says user context. Locks: a P's lanes, then nothing; the governor's, a leaf. The registry is a `std` lock, for user context.

@@ -222,6 +222,14 @@ impl Shared {
         }
     }
 
+    /// No turn is open on `p`, which the caller owns, nor will be soon: the root lane does not compete there (I5).
+    pub(in crate::sched) fn leave_root(&self, p: &P) {
+        if p.groups.is_on() {
+            let mut lanes = p.groups.lanes();
+            lanes.root_gone(&self.groups.ledger, clock::now_ns());
+        }
+    }
+
     /// Whose turn that was.
     pub(super) fn end_turn_at(&self, p: &P, now: u64) -> Option<GroupId> {
         let here = &p.groups;
