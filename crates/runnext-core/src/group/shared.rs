@@ -346,8 +346,11 @@ impl Group {
         match (old.is_active(), new.is_active()) {
             (false, true) => self.join(clocks.of(new.priority()), new.weight(), now),
             (true, false) => self.leave(clocks.of(old.priority()), old.weight(), now),
-            (true, true) if old.priority() != new.priority() || old.weight() != new.weight() => {
-                self.convert(clocks, old, new)
+            (was, _) if old.priority() != new.priority() || old.weight() != new.weight() => {
+                match was {
+                    true => self.convert(clocks, old, new),
+                    false => self.move_asleep(clocks, old, new),
+                }
             }
             _ => {}
         }
@@ -397,6 +400,18 @@ impl Group {
             self.v.store(place(to.now()), Relaxed);
             to.join(w, place(to.now()));
         }
+    }
+
+    /// The same of one that is dormant: what it owes stays what it is, whatever clock it will be compared with.
+    fn move_asleep(&self, clocks: &Clocks, old: Word, new: Word) {
+        let (from, to) = (clocks.of(old.priority()), clocks.of(new.priority()));
+        let v = self.v();
+        let debt = vtime::service(from.settled(), v, old.weight()).max(0); // credit is kept elsewhere
+        let place = to
+            .settled()
+            .wrapping_add(vtime::vtime(debt as u64, new.weight()));
+        // If it is not the same any more somebody has just woken it up, and placed it.
+        let _ = self.v.compare_exchange(v, place, Relaxed, Relaxed);
     }
 
     /// It appeared on `p`. True if it was nowhere before.

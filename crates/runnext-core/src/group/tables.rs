@@ -446,6 +446,44 @@ fn sleep_earns_nothing_and_saves_nothing() {
     }
 }
 
+/// Its vtime was compared with the clock of its new class, which had nothing to do with it: who was moved asleep came back with a debt of
+/// seconds, or without the one it had.
+#[test]
+fn a_debt_stays_what_it_is_when_class_or_weight_change_asleep() {
+    type Change = fn(&Ledger, GroupId);
+    // What is owed beside one of weight 100, which the clock takes half of, or a fifth.
+    let cases: [(Change, i64); 4] = [
+        (|_, _| (), -5),
+        (|ledger, id| ledger.set_weight(id, 400, NOW), -2),
+        (|ledger, id| ledger.set_priority(id, Priority::Low, NOW), -5),
+        (
+            |ledger, id| {
+                ledger.set_priority(id, Priority::Low, NOW);
+                ledger.set_priority(id, Priority::Normal, NOW);
+            },
+            -5,
+        ),
+    ];
+    for low_ran in [0, 20_000 * MS] {
+        for (at, (change, left)) in cases.into_iter().enumerate() {
+            let ledger = Ledger::new(1, NOW);
+            let [one, _, low] = [Priority::Normal, Priority::Normal, Priority::Low].map(|p| {
+                let id = ledger.add(&config(100), NOW).expect("good");
+                ledger.set_priority(id, p, NOW);
+                ledger.appear(id, 0, NOW);
+                id
+            });
+            ledger.charge(low, low_ran, NOW); // so far apart are the clocks
+            ledger.charge(one, 10 * MS, NOW);
+            ledger.vanish(one, 0, NOW);
+            change(&ledger, one);
+            ledger.appear(one, 0, NOW);
+            let lag = ledger.usage(one).lag_ns;
+            assert!(lag.abs_diff(left * MS as i64) < 1000, "{at}: {lag}");
+        }
+    }
+}
+
 #[test]
 fn what_was_used_is_charged_in_turns_or_outside() {
     let ledger = Ledger::new(1, NOW);
@@ -572,6 +610,22 @@ fn what_is_counted_but_in_no_queue_is_not_offered() {
     ledger.release(waits, NOW);
     lanes.queue(runs).clear();
     assert_eq!(offer(&lanes, None), Some((waits, 1)));
+}
+
+/// A P that was put aside after a residency of the root lane kept its weight in the clock.
+#[test]
+fn the_root_lane_leaves_with_its_p() {
+    let ledger = Ledger::new(2, NOW);
+    let id = ledger.add(&config(100), NOW).expect("good");
+    let (mut here, mut there) = (lanes(&ledger, 0), lanes(&ledger, 1));
+    here.pushed(&ledger, id, 1, NOW);
+    let pick = there.pick(&ledger, NOW, true, false);
+    assert!(matches!(pick, Pick::Run { group: ROOT, .. }));
+    there.end(&ledger, NOW, 0);
+    let weight = || ledger.clocks().of(Priority::Normal).weight();
+    assert_eq!(weight(), 200);
+    there.root_gone(&ledger, NOW);
+    assert_eq!(weight(), 100);
 }
 
 #[test]
