@@ -25,6 +25,7 @@ use std::sync::atomic::{Ordering::*, fence};
 use runnext_core::list::List;
 use runnext_core::owner::{Home, State};
 use runnext_core::park::Parked;
+use runnext_core::runq::RunQueue;
 
 use super::Shared;
 use super::groups::ROOT_LANE;
@@ -278,7 +279,7 @@ impl Shared {
         };
         // SAFETY: the caller owns p; g is runnable and in no queue.
         if let Err(overflow) = unsafe { ring.put_next_kick(g.ptr()) } {
-            self.put_overflow(p, g.lane(), overflow);
+            self.put_overflow(p, ring, overflow);
         }
     }
 
@@ -320,14 +321,19 @@ impl Shared {
     /// A goroutine that gave way on `p`, by `p`'s owner.
     #[inline(always)] // six registers to save otherwise, at every yield
     pub(super) fn put_tail(&self, p: &P, g: &G) {
-        let grouped = self.special.load(Relaxed) && g.lane() != ROOT_LANE;
-        if !g.is_light() || grouped && !p.groups.takes_back(g) {
+        // Once: it may change meanwhile (`lend`, I3).
+        let lane = match self.special.load(Relaxed) {
+            true => g.lane(),
+            false => ROOT_LANE,
+        };
+        let grouped = lane != ROOT_LANE;
+        if !g.is_light() || grouped && !p.groups.takes_back(lane) {
             return self.put_aside(p, g);
         }
         let ring = if grouped { p.groups.ring() } else { &p.runq };
         // SAFETY: the caller owns p; g is runnable and in no queue.
         if let Err(overflow) = unsafe { ring.push(g.ptr()) } {
-            self.put_overflow(p, g.lane(), overflow);
+            self.put_overflow(p, ring, overflow);
         }
     }
 
@@ -340,12 +346,12 @@ impl Shared {
         }
     }
 
-    /// A full ring gave away half.
+    /// A full ring of `p` gave away half: the root lane's, or that of the lane whose turn it is.
     #[cold]
-    fn put_overflow(&self, p: &P, lane: u32, gs: List<G>) {
-        match lane {
-            ROOT_LANE => self.append_global(gs),
-            lane => self.list_overflow(p, lane, gs),
+    fn put_overflow(&self, p: &P, ring: &RunQueue<G>, gs: List<G>) {
+        match ptr::eq(ring, &p.runq) {
+            true => self.append_global(gs),
+            false => self.list_overflow(p, gs),
         }
     }
 

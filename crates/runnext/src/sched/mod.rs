@@ -401,8 +401,9 @@ impl Shared {
     pub(crate) unsafe fn push_global(&self, g: NonNull<G>) {
         // SAFETY: runnable, so alive.
         let header = unsafe { g.as_ref() };
-        if header.lane() != groups::ROOT_LANE {
-            return self.put_outside(header);
+        let lane = header.lane(); // once (`lend`, I3)
+        if lane != groups::ROOT_LANE {
+            return self.put_outside(header, lane);
         }
         let light = header.is_light();
         let mut global = self.global.lock();

@@ -192,12 +192,15 @@ impl RawMutex {
         }
     }
 
+    /// The calling goroutine is about to wait for the owner, elsewhere than in this lock's queue.
+    pub(super) fn lend_to_owner(&self) {
+        groups::lend_to(self.owner.load(Relaxed));
+    }
+
     #[cold]
     #[inline(never)]
     fn unlock_slow(&self, left: Contended) {
-        if let Some(g) = m::current_g() {
-            groups::give_back(g);
-        }
+        give_back_own();
         self.state.unlock_slow(left, |token| {
             let mut call = Call::enter();
             self.spot.give(&call);
@@ -271,6 +274,14 @@ fn settle(g: &G) {
 pub(super) fn settle_own() {
     if let Some(g) = m::current_g() {
         settle(g);
+    }
+}
+
+/// The calling goroutine has released a lock that somebody waits for: it runs in its own name again. In user context; not inlined, as above.
+#[inline(never)]
+pub(super) fn give_back_own() {
+    if let Some(g) = m::current_g() {
+        groups::give_back(g);
     }
 }
 

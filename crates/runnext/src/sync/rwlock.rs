@@ -61,6 +61,9 @@ const MAX_READERS: i32 = 1 << 29;
 /// It follows that a goroutine must not read-lock twice: between the two a writer may have come, for which the second waits, while the
 /// writer waits for the first.
 ///
+/// Where [groups](crate::TaskGroup) compete, a writer runs in the name of those who wait for it, as the owner of a [`Mutex`](super::Mutex) does;
+/// readers, of which there may be many, run in their own.
+///
 /// # Example
 /// ```
 /// use runnext::sync::RwLock;
@@ -116,6 +119,7 @@ impl RawRwLock {
             self.readers.fetch_sub(1, Relaxed);
             panic!("more than {MAX_READERS} read locks on one RwLock: guards are leaked somewhere");
         }
+        self.writers.lend_to_owner(); // whom all readers wait for
         self.read_spot
             .take(&mut Call::enter(), Place::Back, WaitReason::RwLockRead);
         note_taken_after_wait()
@@ -177,12 +181,20 @@ impl RawRwLock {
         free
     }
 
+    /// Readers that waited for a writer go in. What they lent it is theirs again.
+    #[cold]
+    #[inline(never)]
+    fn let_in(&self, waiting: usize) {
+        raw::give_back_own();
+        self.read_spot.give_many(&Call::brief(), waiting);
+    }
+
     /// # Safety
     /// The caller holds the write lock, in the sense that a guard for it is being given up.
     unsafe fn unwrite(&self) {
         let waiting = self.readers.fetch_add(PENDING, AcqRel) + PENDING;
         if waiting > 0 {
-            self.read_spot.give_many(&Call::brief(), waiting as usize);
+            self.let_in(waiting as usize);
         }
         // SAFETY: a writer holds it.
         unsafe { self.writers.unlock() };

@@ -9,7 +9,7 @@ use runnext::sync::{Condvar, Mutex, MutexGuard, RwLock};
 use runnext::{Priority, Runtime, TaskGroup, yield_now};
 
 use crate::basics::compute;
-use crate::common::{built, until_waits};
+use crate::common::{built, until, until_waits};
 
 const LONG: Duration = Duration::from_millis(40);
 
@@ -20,23 +20,38 @@ fn paid<T: Send + 'static>(
     owner: impl FnOnce(Sender<T>, Receiver<()>) + Send + 'static,
     then: impl FnOnce() + Send + 'static,
 ) -> (Duration, Duration) {
+    let high = TaskGroup::builder("high").priority(Priority::High).build();
+    let wait = move || {
+        drop(wanted.lock());
+        then();
+    };
+    let low = paid_by_owner(Some(&high), wait, "sync.Mutex.Lock", owner);
+    (high.stats().cpu_time, low)
+}
+
+/// What the group of low priority has paid whose goroutine is `owner`, for which one of another group, or of none, waits so.
+fn paid_by_owner<T: Send + 'static>(
+    waiters: Option<&TaskGroup>,
+    wait: impl FnOnce() + Send + 'static,
+    shown: &str,
+    owner: impl FnOnce(Sender<T>, Receiver<()>) + Send + 'static,
+) -> Duration {
     let rt = built(Runtime::builder().procs(1).preemption(false));
     rt.run(|| {
-        let high = TaskGroup::builder("high").priority(Priority::High).build();
         let low = TaskGroup::builder("low").priority(Priority::Low).build();
         let ((tx, has_it), (answer, rx)) = (chan::bounded(0), chan::bounded(0));
         let owner = low.go(move || owner(tx, rx));
         let sent = has_it.recv().unwrap();
-        let waiter = high.go(move || {
-            drop(wanted.lock());
-            then();
-        });
-        until_waits(&waiter, "sync.Mutex.Lock");
+        let waiter = match waiters {
+            Some(group) => group.go(wait),
+            None => runnext::go(wait),
+        };
+        until_waits(&waiter, shown);
         drop(sent);
         answer.send(()).unwrap();
         waiter.join().unwrap();
         owner.join().unwrap();
-        (high.stats().cpu_time, low.stats().cpu_time)
+        low.stats().cpu_time
     })
 }
 
@@ -123,4 +138,81 @@ fn one_that_has_read_last_runs_in_its_own_name() {
         compute(LONG);
     };
     assert_own(paid(m, owner, || ()));
+}
+
+/// Ungrouped waiters lent nothing: they waited out the pause of an owner whose group had no quota left.
+#[test]
+fn an_owner_runs_in_the_name_of_ungrouped_ones_too() {
+    let m = leak(Mutex::new(()));
+    let owner = |then: fn()| {
+        move |tx: Sender<()>, rx: Receiver<()>| {
+            let held = m.lock();
+            tx.send(()).unwrap();
+            rx.recv().unwrap();
+            yield_now(); // the turn was its group's
+            then();
+            drop(held);
+            yield_now(); // and now it is not
+            compute(LONG);
+        }
+    };
+    let paid = |then| paid_by_owner(None, || drop(m.lock()), "sync.Mutex.Lock", owner(then));
+    let low = paid(|| compute(2 * LONG));
+    assert!(low >= LONG / 2 && low < LONG * 3 / 2, "{low:?}");
+}
+
+/// It waits in a list while its group has no quota left: there it was looked for in vain.
+#[test]
+fn an_owner_without_quota_is_fetched_by_ungrouped_ones() {
+    let rt = built(Runtime::builder().procs(1).preemption(false));
+    rt.run(|| {
+        let group = TaskGroup::builder("short of time").quota(0.01).build();
+        let (m, (tx, has_it)) = (leak(Mutex::new(())), chan::bounded(1));
+        let owner = group.go(move || {
+            let held = m.lock();
+            tx.send(()).unwrap();
+            compute(LONG); // for which it pauses for two seconds
+            yield_now();
+            let before = group_time();
+            compute(LONG);
+            yield_now();
+            drop(held);
+            group_time() - before
+        });
+        has_it.recv().unwrap();
+        until(|| group.stats().throttled);
+        drop(m.lock());
+        let paid = owner.join().unwrap();
+        assert!(paid < LONG / 2, "{paid:?}");
+    });
+}
+
+/// What the group of the calling goroutine has used.
+fn group_time() -> Duration {
+    TaskGroup::current().expect("in a group").stats().cpu_time
+}
+
+/// Readers lent nothing to the writer they waited for.
+#[test]
+fn a_writer_runs_in_the_name_of_readers() {
+    let l = leak(RwLock::new(()));
+    let other = leak(Mutex::new(()));
+    let owner = |tx: Sender<()>, rx: Receiver<()>| {
+        let kept = other.lock(); // so it is not with its last lock that it gives back
+        let held = l.write();
+        tx.send(()).unwrap();
+        rx.recv().unwrap();
+        yield_now(); // the turn was its group's
+        compute(2 * LONG);
+        drop(held);
+        yield_now(); // and now it is not
+        compute(LONG);
+        drop(kept);
+    };
+    let high = TaskGroup::builder("high").priority(Priority::High).build();
+    for waiters in [Some(&high), None] {
+        let low = paid_by_owner(waiters, || drop(l.read()), "sync.RWMutex.RLock", owner);
+        assert!(low >= LONG / 2 && low < LONG * 3 / 2, "{low:?}");
+    }
+    assert!(high.stats().cpu_time >= LONG);
 }

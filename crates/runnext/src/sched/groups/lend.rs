@@ -1,22 +1,28 @@
 //! Lock owners run in the name of who waits for them.
 //!
-//! A goroutine that must wait for a lock looks at its owner. If that one queues in another lane, it queues in the waiter's from now on, and its
-//! runs are charged to the waiter's group, until it releases a lock somebody waits for, or its last one. If it waits in a list now, it moves to the
-//! waiter's, so it runs when the waiter would have. Off by `RUNNEXT_DEBUG=lend=0`.
+//! A goroutine that must wait for a lock looks at its owner. If that one queues in a lane that is less entitled, it queues in the waiter's from now
+//! on, and its runs are charged to the waiter's group, until it releases a lock somebody waits for, or its last one. If it waits in a list now, it
+//! moves to the waiter's, so it runs when the waiter would have. Ungrouped waiters lend the root lane. Off by `RUNNEXT_DEBUG=lend=0`.
+//!
+//! The owner of a `RwLock` is its writer: readers and other writers lend to it. A writer that waits for readers lends to nobody: there is no single
+//! owner, and no list of them.
 //!
 //! # Invariants
-//! I1  A lane that is lent is kept alive by the count in the owner's header. It is given back in user context, by the goroutine itself, at
+//! I1  A lane that is lent is kept alive by the count in the owner's header, but for the root lane, which is always there and is noted by a mark
+//!     ([`root_loan`]). It is given back in user context, by the goroutine itself, at
 //!     its next contended unlock, when it holds no lock any more, at its change of group, or end. One that waits for a condition does so when it
 //!     goes on.
 //! I2  The lender may be wrong about the owner, which may have released the lock a moment ago, and hold another: then it has its lane until it
 //!     has released that one too. Who holds none is lent nothing; one that releases its last lock within the instructions between that look
 //!     and the loan has it until its next unlock.
+//! I3  The lane of a goroutine may change while somebody queues it: who does so reads it once, or goes by the queue it chose.
 
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 
 use runnext_core::group::{GroupId, Key};
+use runnext_core::list::List;
 use runnext_sys::clock;
 
 use super::{ROOT_LANE, Record};
@@ -39,14 +45,28 @@ fn lend(call: &Call, owner: *const G) -> Option<Arc<Record>> {
     let shared = m.shared_static();
     let lane = g.lane();
     // Who has ended, and waits in its waker or hook, may have no group any more.
-    if lane == ROOT_LANE || g.is_done() || !shared.groups.lends || !shared.slab.contains(owner) {
+    if !shared.groups.is_used()
+        || g.is_done()
+        || !shared.groups.lends
+        || !shared.slab.contains(owner)
+    {
         return None;
     }
-    let _one = super::changing(call); // the owner may be giving back what another lent it
     // SAFETY: a header of this runtime, which are type-stable.
     let owner = unsafe { &*owner };
+    if owner.lane() == lane {
+        return None; // nearly all: it needs no lock
+    }
+    let _one = super::changing(call); // the owner may be giving back what another lent it
     let theirs = owner.lane();
     if theirs == lane || !is_better(shared, lane, theirs) || owner.locks_held() == 0 {
+        return None;
+    }
+    if lane == ROOT_LANE {
+        if owner.borrow(root_loan()) {
+            owner.set_lane(lane);
+            shared.move_owner(owner, theirs, lane);
+        }
         return None;
     }
     let raw = g.group_ptr().load(Relaxed);
@@ -56,11 +76,7 @@ fn lend(call: &Call, owner: *const G) -> Option<Arc<Record>> {
         return Some(record);
     }
     let raw = Arc::into_raw(record);
-    let free =
-        owner
-            .lent_ptr()
-            .compare_exchange(ptr::null_mut(), raw.cast_mut().cast(), AcqRel, Relaxed);
-    if free.is_err() {
+    if !owner.borrow(raw.cast_mut().cast()) {
         // SAFETY: made just above.
         return Some(unsafe { Arc::from_raw(raw) });
     }
@@ -69,6 +85,21 @@ fn lend(call: &Call, owner: *const G) -> Option<Arc<Record>> {
     unsafe { &*raw }.lent.fetch_add(1, Relaxed);
     shared.move_owner(owner, theirs, lane);
     None
+}
+
+impl G {
+    /// It runs in the name of this loan from now on. False: in that of another already.
+    fn borrow(&self, loan: *mut ()) -> bool {
+        self.lent_ptr()
+            .compare_exchange(ptr::null_mut(), loan, AcqRel, Relaxed)
+            .is_ok()
+    }
+}
+
+/// What stands in the header of a goroutine that was lent the root lane: no group, and nothing that is counted.
+fn root_loan() -> *mut () {
+    static ROOT_LOAN: u8 = 0;
+    ptr::from_ref(&ROOT_LOAN).cast_mut().cast()
 }
 
 /// Whether the first lane is the more entitled.
@@ -99,13 +130,26 @@ pub(crate) fn give_back(g: &G) {
         g.set_lane(id.map_or(ROOT_LANE, |id| id.index() as u32));
         g.lent_ptr().swap(ptr::null_mut(), AcqRel)
     };
-    if !lent.is_null() {
+    if !lent.is_null() && lent != root_loan() {
         // SAFETY: I1; the swap made the count ours.
         unsafe { Record::release(lent) };
     }
 }
 
 impl Shared {
+    /// One that was taken out of a list goes before all others of the root lane.
+    fn put_first(&self, g: &G) {
+        if g.is_light() {
+            // SAFETY: runnable, and in no queue.
+            unsafe { self.push_global(g.ptr()) };
+            return;
+        }
+        let mut one = List::new();
+        // SAFETY: as above.
+        unsafe { one.push_back(g.ptr()) };
+        self.prepend_global(one);
+    }
+
     /// Moves an owner that waits in a list to the lane it was lent, where it is the first.
     fn move_owner(&self, owner: &G, from: u32, to: u32) {
         if from == ROOT_LANE {
@@ -122,7 +166,10 @@ impl Shared {
                 at.and_then(|at| p.groups.pluck(&mut lanes, ledger, id, at, now))
             };
             if let Some(g) = found {
-                p.groups.list(ledger, to, g, true, now);
+                match to {
+                    ROOT_LANE => self.put_first(owner),
+                    _ => p.groups.list(ledger, to, g, true, now),
+                }
                 self.wake_one();
                 return;
             }

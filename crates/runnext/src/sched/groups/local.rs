@@ -307,10 +307,10 @@ impl Local {
         lanes.end(ledger, now, used)
     }
 
-    /// Whether a light goroutine that gave way goes into the ring: its lane has the turn, and others may help with what is there.
+    /// Whether a light goroutine of `lane`, other than the root lane, that gave way goes into the ring: its lane has the turn, and others may help with what is there.
     #[inline]
-    pub(in crate::sched) fn takes_back(&self, g: &G) -> bool {
-        g.lane() == self.lane() && !self.limited.load(Relaxed)
+    pub(in crate::sched) fn takes_back(&self, lane: u32) -> bool {
+        lane == self.lane() && !self.limited.load(Relaxed)
     }
 
     /// Whether a goroutine that was woken goes into the ring: light, and its group has the turn.
@@ -375,7 +375,7 @@ impl Local {
         // SAFETY: for the owner, in `go_on`; who was in `next` is in no queue then.
         let kicked = unsafe { self.ring.take_next().map(|g| self.ring.push(g)) };
         if let Some(Err(overflow)) = kicked {
-            shared.list_overflow(p, self.lane(), overflow);
+            shared.list_overflow(p, overflow);
         }
         None
     }

@@ -244,7 +244,7 @@ impl Shared {
             g.charge(arrears);
             self.charge_outside(g, arrears, clock::now_ns());
         }
-        if lane != ROOT_LANE && lane != here.lane() && !turn::open(self, p, g) {
+        if lane != ROOT_LANE && lane != here.lane() && !turn::open(self, p, g, lane) {
             here.over.store(true, Relaxed);
             m.note.leave(p.slice.load(Relaxed), false);
             self.hurry(clock::now_ns());

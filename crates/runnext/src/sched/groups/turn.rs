@@ -176,14 +176,14 @@ fn begin(
     }
 }
 
-/// `g` runs on `p`, picked by nobody: from here on it is its group's turn, and its group pays. False: its group may not run.
-pub(super) fn open(shared: &Shared, p: &P, g: &G) -> bool {
+/// `g`, of `lane`, runs on `p`, picked by nobody: from here on it is its group's turn, and its group pays. False: its group may not run.
+pub(super) fn open(shared: &Shared, p: &P, g: &G, lane: u32) -> bool {
     let (here, ledger) = (&p.groups, &shared.groups.ledger);
     shared.end_turn(p);
     let now = clock::now_ns(); // after that turn's end, or both would pay
     here.set_on(true);
     let mut lanes = here.lanes();
-    let pick = lanes.resume(ledger, GroupId::from_index(g.lane() as usize), now);
+    let pick = lanes.resume(ledger, GroupId::from_index(lane as usize), now);
     let timer = lanes.take_timer();
     let opens = match pick {
         Some(Pick::Run { group, until, key }) => {

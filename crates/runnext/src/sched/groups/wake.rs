@@ -62,8 +62,9 @@ impl Shared {
         }
     }
 
-    /// What a full ring of `p` gave away joins the list of its lane.
-    pub(in crate::sched) fn list_overflow(&self, p: &P, lane: u32, gs: List<G>) {
+    /// What the full ring of the turn on `p` gave away joins the list of its lane.
+    pub(in crate::sched) fn list_overflow(&self, p: &P, gs: List<G>) {
+        let lane = p.groups.lane();
         p.groups
             .list_all(&self.groups.ledger, lane, gs, false, clock::now_ns());
     }
@@ -78,10 +79,10 @@ impl Shared {
     }
 
     /// A grouped goroutine was made runnable by somebody without a P, who then wakes one. A signal handler may, in user state.
-    pub(in crate::sched) fn put_outside(&self, g: &G) {
+    pub(in crate::sched) fn put_outside(&self, g: &G, lane: u32) {
         let at = self.groups.outside.fetch_add(1, Relaxed) % self.procs();
         if let Some(p) = self.p(at) {
-            self.put_in_list(p, g, g.lane());
+            self.put_in_list(p, g, lane);
         }
     }
 
