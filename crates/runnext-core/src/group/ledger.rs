@@ -47,8 +47,9 @@ pub struct Ledger {
     active: CachePadded<AtomicU32>,
     clocks: Clocks,
     floor: CachePadded<AtomicU64>,
-    /// What Low groups may use together.
+    /// What Low groups may use together, and as which part of all cores; 0: all.
     low: Bucket,
+    low_ppm: AtomicU32,
 }
 
 /// What a P may use, and what it took from where for that.
@@ -76,23 +77,28 @@ impl Ledger {
             clocks: Clocks::default(),
             floor: CachePadded::new(AtomicU64::new(0)),
             low: Bucket::unlimited(),
+            low_ppm: AtomicU32::new(0),
         };
-        ledger.set_procs(procs);
+        ledger.set_procs(procs, now);
         let root = ledger.add(&GroupConfig::default(), now);
         debug_assert_eq!(root, Ok(ROOT));
         ledger
     }
 
-    /// The number of Ps changed.
+    /// The number of Ps changed, and with it what is a part of all of them. Quotas are in cores, and stay.
     ///
     /// # Panics
     /// If `procs` is 0 or above [`MAX_PROCS`].
-    pub fn set_procs(&self, procs: usize) {
+    pub fn set_procs(&self, procs: usize, now: u64) {
         assert!(
             (1..=MAX_PROCS).contains(&procs),
             "a runtime has 1 to {MAX_PROCS} processors, not {procs}"
         );
         self.procs.store(procs as u32, Relaxed);
+        let ppm = self.low_ppm.load(Relaxed);
+        if ppm != 0 {
+            self.set_low_limit(Some(ppm), now);
+        }
     }
 
     #[inline]
@@ -246,10 +252,12 @@ impl Ledger {
 
     /// Limits what all Low groups use together to `ppm` millionths of all cores; None: no limit. For [`Feedback`](super::Feedback).
     pub fn set_low_limit(&self, ppm: Option<u32>, now: u64) {
+        let ppm = ppm.map(|ppm| ppm.max((config::FLOOR * 1e6) as u32));
+        self.low_ppm.store(ppm.unwrap_or(0), Relaxed);
         match ppm {
             None => self.low.unlimit(),
             Some(ppm) => {
-                let rate = Rate::part(ppm.max((config::FLOOR * 1e6) as u32), self.procs());
+                let rate = Rate::part(ppm, self.procs());
                 let procs = u64::from(self.procs());
                 self.low.limit(rate, procs * 2 * MS, procs * TICK, now);
             }

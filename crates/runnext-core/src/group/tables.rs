@@ -628,6 +628,27 @@ fn the_root_lane_leaves_with_its_p() {
     assert_eq!(weight(), 100);
 }
 
+/// It stayed what it was a part of before.
+#[test]
+fn the_limit_on_low_groups_follows_the_number_of_ps() {
+    let resumes = |made: usize, now_procs: usize| {
+        let ledger = Ledger::new(made, NOW);
+        ledger.set_low_limit(Some(100_000), NOW);
+        ledger.set_procs(now_procs, NOW);
+        let id = ledger.add(&config(100), NOW).expect("good");
+        ledger.set_priority(id, Priority::Low, NOW);
+        let mut lanes = lanes(&ledger, 0);
+        lanes.pushed(&ledger, id, 1, NOW);
+        ledger.charge(id, 20 * MS, NOW);
+        match lanes.pick(&ledger, NOW, false, false) {
+            Pick::Wait(Some(until)) => until - NOW,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(resumes(8, 1), resumes(1, 1));
+    assert!(resumes(1, 8) * 4 < resumes(1, 1));
+}
+
 #[test]
 fn growing_keeps_what_is_queued() {
     let ledger = Ledger::new(1, NOW);

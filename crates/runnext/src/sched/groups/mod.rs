@@ -339,7 +339,7 @@ impl Shared {
 
     /// The number of Ps changed.
     pub(super) fn resize_groups(&self, procs: usize) {
-        self.groups.ledger.set_procs(procs);
+        self.groups.ledger.set_procs(procs, clock::now_ns());
         self.limit_governed(procs);
         for p in self.all_ps().skip(procs) {
             self.evacuate(p);
