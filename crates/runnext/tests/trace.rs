@@ -5,6 +5,7 @@ mod common;
 mod json;
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering::*};
 use std::time::Duration;
 
 use common::{built, runtime, until};
@@ -270,6 +271,42 @@ fn processors_that_come_later_are_in_it() {
         let json = trace::stop().unwrap().to_chrome();
         read(&json);
         assert!(json.contains("\"name\":\"P2\""));
+    });
+}
+
+/// One that blocked where processors were taken away seemed to run there to the end, and on another at once.
+#[test]
+fn who_loses_a_processor_that_is_one_too_many_does_not_run_there() {
+    runtime(3).run(|| {
+        trace::start(Options::default()).unwrap();
+        let inside = AtomicUsize::new(0);
+        scope(|s| {
+            // One of them is not on the first processor, nor do they need a third.
+            let (gates, _waiting): (Vec<_>, Vec<_>) = (0..2)
+                .map(|_| {
+                    let (open, gate) = std::sync::mpsc::channel::<()>();
+                    let inside = &inside;
+                    let waits = s.go(move || {
+                        blocking(|| {
+                            inside.fetch_add(1, Relaxed);
+                            gate.recv().unwrap_err();
+                        })
+                    });
+                    (open, waits)
+                })
+                .unzip();
+            until(|| inside.load(Relaxed) == 2);
+            set_procs(1);
+            until(|| {
+                let events = read(&trace::snapshot().unwrap().to_chrome());
+                let ended = |e: &Json| e.get("args")?.text("end").map(str::to_owned);
+                events
+                    .iter()
+                    .any(|e| ended(e).as_deref() == Some("blocks its thread"))
+            });
+            drop(gates);
+        });
+        read(&trace::stop().unwrap().to_chrome());
     });
 }
 

@@ -440,6 +440,8 @@ pub(crate) struct Observe {
     /// Events of those who have no P.
     outside: Lock<Option<&'static Ring>>,
     session: Mutex<Session>,
+    /// Held by who begins, copies or ends a trace.
+    tracer: Mutex<()>,
     /// Held by who looks at Ms: who frees one waits for it.
     looking: Lock<()>,
 }
@@ -474,6 +476,7 @@ impl Observe {
             tracing: AtomicBool::new(false),
             outside: Lock::new(None),
             session: Mutex::new(Session::default()),
+            tracer: Mutex::new(()),
             looking: Lock::new(()),
         }
     }
@@ -502,15 +505,20 @@ impl Observe {
             self.ffi_calls.fetch_add(1, Relaxed);
             self.ffi_now.fetch_add(1, Relaxed);
         }
-        if let Some(g) = g {
-            self.note(Kind::Robbed, p.id as u32, g);
-        }
+        self.note_robbed(p, g);
     }
 
     /// A thread's P was taken away because there are fewer from now on.
-    pub(crate) fn collected(&self, undeclared: bool) {
+    pub(crate) fn collected(&self, undeclared: bool, p: &P, g: Option<&G>) {
         if undeclared {
             self.ffi_now.fetch_add(1, Relaxed);
+        }
+        self.note_robbed(p, g);
+    }
+
+    fn note_robbed(&self, p: &P, g: Option<&G>) {
+        if let Some(g) = g {
+            self.note(Kind::Robbed, p.id as u32, g);
         }
     }
 
@@ -540,6 +548,12 @@ impl Observe {
     #[inline]
     pub(crate) fn is_tracing(&self) -> bool {
         self.tracing.load(Relaxed)
+    }
+
+    /// For who begins, copies or ends a trace: one at a time, which may take long. Before [`session`](Self::session), which is not held for long: who
+    /// begins a span waits for it with its thread. In user context.
+    pub(crate) fn tracer(&self) -> MutexGuard<'_, ()> {
+        self.tracer.lock().unwrap_or_else(|e| e.into_inner())
     }
 
     /// The trace that is being written, or none. In user context.

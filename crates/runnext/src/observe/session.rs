@@ -3,6 +3,7 @@
 //! # Invariants
 //! I1  A ring is never freed before its runtime: a P's owner may be writing to the ring of a session that has just ended. One of the
 //!     same size is used again by the next.
+//! I2  Names are bounded: a flight recorder may run for months, and names be made of what comes from outside.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,6 +12,10 @@ use runnext_sys::clock;
 
 use super::event::{Event, Kind};
 use super::ring::Ring;
+
+/// Names that are told apart; those that come later are all [`OTHER`].
+const NAMES: usize = 65_536;
+const OTHER: &str = "(other)";
 
 /// In place of a P: the ring of those who have none.
 pub(crate) const OUTSIDE: usize = usize::MAX;
@@ -23,7 +28,7 @@ pub(crate) struct Session {
     coarse: bool,
     began: u64,
     /// All rings ever made, by P and size.
-    made: HashMap<(usize, usize), Box<Ring>>,
+    made: HashMap<(usize, usize), Arc<Ring>>,
     /// Those in use, and what they had seen when it began.
     used: Vec<(usize, u64)>,
     names: Vec<Arc<str>>,
@@ -37,10 +42,6 @@ impl Session {
 
     pub(crate) fn is_coarse(&self) -> bool {
         self.coarse
-    }
-
-    pub(crate) fn began(&self) -> u64 {
-        self.began
     }
 
     pub(crate) fn begin(&mut self, capacity: usize, coarse: bool) {
@@ -64,7 +65,7 @@ impl Session {
         let ring = self
             .made
             .entry((p, capacity))
-            .or_insert_with(|| Box::new(Ring::new(capacity)));
+            .or_insert_with(|| Arc::new(Ring::new(capacity)));
         if !self.used.iter().any(|&(id, _)| id == p) {
             self.used.push((p, ring.written()));
             // Nobody writes to it yet. Whatever comes first has a time so.
@@ -73,11 +74,18 @@ impl Session {
         ring
     }
 
-    /// Those in use: of which P, and from which event on.
-    pub(crate) fn rings(&self) -> impl Iterator<Item = (usize, &Ring, u64)> {
-        self.used
-            .iter()
-            .filter_map(|&(p, since)| Some((p, &**self.made.get(&(p, self.capacity))?, since)))
+    /// What a copy is made of, without the lock: spans wait for it.
+    pub(crate) fn parts(&self) -> Parts {
+        let ring = |&(p, since): &(usize, u64)| {
+            let ring = self.made.get(&(p, self.capacity))?;
+            Some((p, Arc::clone(ring), since))
+        };
+        Parts {
+            rings: self.used.iter().filter_map(ring).collect(),
+            began: self.began,
+            coarse: self.coarse,
+            names: self.names.clone(),
+        }
     }
 
     /// The number of a name.
@@ -85,14 +93,39 @@ impl Session {
         if let Some(&number) = self.numbers.get(name) {
             return number;
         }
-        let number = self.names.len() as u64;
-        let name: Arc<str> = name.into();
-        self.names.push(Arc::clone(&name));
-        self.numbers.insert(name, number);
-        number
+        let number = self.names.len().min(NAMES);
+        if number < NAMES {
+            let name: Arc<str> = name.into();
+            self.names.push(Arc::clone(&name));
+            self.numbers.insert(name, number as u64);
+        } else if self.names.len() == NAMES {
+            self.names.push(OTHER.into()); // I2
+        }
+        number as u64
     }
+}
 
-    pub(crate) fn names(&self) -> Vec<Arc<str>> {
-        self.names.clone()
+/// A trace up to now, as far as the session knows it.
+pub(crate) struct Parts {
+    /// Those in use: of which P, and from which event on.
+    pub(crate) rings: Vec<(usize, Arc<Ring>, u64)>,
+    pub(crate) began: u64,
+    pub(crate) coarse: bool,
+    pub(crate) names: Vec<Arc<str>>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_bounded() {
+        let mut session = Session::default();
+        for i in 0..NAMES + 3 {
+            assert_eq!(session.name(&i.to_string()), i.min(NAMES) as u64);
+        }
+        assert_eq!(session.name("7"), 7, "those that are known stay");
+        let names = session.parts().names;
+        assert_eq!((names.len(), &*names[NAMES]), (NAMES + 1, OTHER));
     }
 }

@@ -498,7 +498,8 @@ impl Keeper {
                 _ => false,
             };
             if may && let Some(taken) = m.rob(&mut self.robber, word) {
-                shared.observe.collected(word.state() == State::User);
+                let undeclared = word.state() == State::User;
+                shared.observe.collected(undeclared, taken, m.g());
                 worker::put_aside(&shared, taken);
             }
         }

@@ -58,7 +58,7 @@ use crate::goroutine::current_shared;
 use crate::m;
 use crate::observe::event::Kind;
 use crate::observe::ring::{Copied, Ring};
-use crate::observe::session::{OUTSIDE, Session};
+use crate::observe::session::{OUTSIDE, Parts};
 use crate::sched::Shared;
 use crate::sched::call::Call;
 
@@ -179,6 +179,7 @@ pub fn start_flight_recorder(options: Options) -> io::Result<()> {
 }
 
 pub(crate) fn begin(shared: &Shared, options: Options, coarse: bool) -> io::Result<()> {
+    let _one = shared.observe.tracer();
     let mut session = shared.observe.session();
     if session.is_on() {
         return Err(io::Error::new(
@@ -220,8 +221,12 @@ pub(crate) fn begin(shared: &Shared, options: Options, coarse: bool) -> io::Resu
 /// ```
 pub fn snapshot() -> Option<Trace> {
     let shared = current_shared("trace::snapshot");
-    let session = shared.observe.session();
-    session.is_on().then(|| collect(shared, &session))
+    let _one = shared.observe.tracer();
+    let parts = {
+        let session = shared.observe.session();
+        session.is_on().then(|| session.parts())
+    };
+    parts.map(|parts| collect(shared, parts))
 }
 
 /// Ends the trace, or the flight recorder. None if none runs.
@@ -246,6 +251,7 @@ pub fn snapshot() -> Option<Trace> {
 /// ```
 pub fn stop() -> Option<Trace> {
     let shared = current_shared("trace::stop");
+    let _one = shared.observe.tracer(); // until all is copied: the next trace uses the same rings
     let mut session = shared.observe.session();
     if !session.is_on() {
         return None;
@@ -258,15 +264,16 @@ pub fn stop() -> Option<Trace> {
         // SAFETY: nothing is given.
         unsafe { shared.observe.set_tracing(None) };
     }
-    let trace = collect(shared, &session);
+    let parts = session.parts();
     session.end();
-    Some(trace)
+    drop(session);
+    Some(collect(shared, parts))
 }
 
 /// Copies what the rings hold. A goroutine without a known number is asked for it, if it is still alive.
-fn collect(shared: &Shared, session: &Session) -> Trace {
-    let copy = |(id, ring, since): (usize, &Ring, u64)| (id, ring.copy(since));
-    let rings: Vec<(usize, Copied)> = session.rings().map(copy).collect();
+fn collect(shared: &Shared, parts: Parts) -> Trace {
+    let copy = |(id, ring, since): (usize, Arc<Ring>, u64)| (id, ring.copy(since));
+    let rings: Vec<(usize, Copied)> = parts.rings.into_iter().map(copy).collect();
     let ended = clock::ticks();
     let mut numbers = HashMap::new();
     for header in story::headers(&rings) {
@@ -280,12 +287,12 @@ fn collect(shared: &Shared, session: &Session) -> Trace {
         }
     }
     Trace {
-        began: session.began(),
+        began: parts.began,
         ended,
-        coarse: session.is_coarse(),
+        coarse: parts.coarse,
         rings,
         numbers,
-        names: session.names(),
+        names: parts.names,
         groups: shared.groups.names().into_iter().collect(),
     }
 }
@@ -474,7 +481,7 @@ pub struct Span {
 }
 
 /// Begins a span of the calling goroutine, if a trace is being written; it may park and move meanwhile. Spans nest: the last one to
-/// begin is the first to end.
+/// begin is the first to end. A trace tells 65,536 names apart; further ones are "(other)" in it.
 ///
 /// # Example
 /// ```
