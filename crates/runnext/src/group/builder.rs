@@ -230,7 +230,7 @@ impl TaskGroupBuilder {
         config.quota = self.quota.map(|quota| Quota { burst, ..quota });
         let parent = self.parent.map(|parent| Arc::clone(parent.record()));
         TaskGroup {
-            record: Record::new(&self.name, config, parent),
+            record: Record::new(&self.name, config, burst, parent),
         }
     }
 }

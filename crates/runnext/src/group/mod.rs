@@ -44,8 +44,6 @@ use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
 
-use runnext_core::group::Quota;
-
 use crate::g::G;
 use crate::goroutine::{Goroutine, JoinHandle, current_shared, go_in};
 use crate::m;
@@ -272,7 +270,7 @@ impl TaskGroup {
         self.record.set_weight(w);
     }
 
-    /// Changes how many cores it may use, or lifts the limit. Its burst stays. Clamped to 0.01 to 1024 cores.
+    /// Changes how many cores it may use, or lifts the limit. Its burst is what it was made with. Clamped to 0.01 to 1024 cores.
     ///
     /// # Panics
     /// If the quota is not a positive, finite number.
@@ -292,8 +290,7 @@ impl TaskGroup {
     /// ```
     pub fn set_quota(&self, q: Option<f64>) {
         let checked = q.map(|cores| builder::quota(cores, 0));
-        self.record
-            .set_quota(|burst| checked.map(|quota| Quota { burst, ..quota }));
+        self.record.set_quota(checked);
     }
 
     /// Changes how it stands to the others.

@@ -255,6 +255,30 @@ fn shares_are_right_after_processors_have_gone() {
     assert!((0.18..0.32).contains(&part), "{used:?}");
 }
 
+/// It was forgotten with the quota, and where there was none at first.
+#[test]
+fn a_burst_outlives_its_quota() {
+    let made = |quota: Option<f64>| {
+        let builder = TaskGroup::builder("rare").burst(Duration::from_secs(1));
+        match quota {
+            Some(cores) => builder.quota(cores).build(),
+            None => builder.build(),
+        }
+    };
+    for group in [made(Some(0.01)), made(None)] {
+        group.set_quota(None);
+        group.set_quota(Some(0.01));
+        runtime(1).run(|| {
+            group.enter(|| {
+                while group.stats().cpu_time < Duration::from_millis(20) {
+                    runnext::checkpoint();
+                }
+            });
+        });
+        assert_eq!(group.stats().throttled_count, 0);
+    }
+}
+
 #[test]
 fn low_gets_the_rest_and_never_nothing() {
     let low = TaskGroup::builder("low").priority(Priority::Low).build();

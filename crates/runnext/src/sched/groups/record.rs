@@ -31,6 +31,8 @@ use crate::sched::call::Call;
 pub(crate) struct Record {
     name: Box<str>,
     parent: Option<Arc<Record>>,
+    /// Of the quota, also of one it may get later.
+    burst: u64,
     home: AtomicPtr<Shared>,
     id: AtomicU32,
     bond: Mutex<Bond>,
@@ -65,10 +67,16 @@ pub(crate) struct Reading {
 }
 
 impl Record {
-    pub(crate) fn new(name: &str, config: GroupConfig, parent: Option<Arc<Record>>) -> Arc<Record> {
+    pub(crate) fn new(
+        name: &str,
+        config: GroupConfig,
+        burst: u64,
+        parent: Option<Arc<Record>>,
+    ) -> Arc<Record> {
         Arc::new(Record {
             name: name.into(),
             parent,
+            burst,
             home: AtomicPtr::new(ptr::null_mut()),
             id: AtomicU32::new(0),
             bond: Mutex::new(Bond {
@@ -208,10 +216,11 @@ impl Record {
         });
     }
 
-    /// The burst stays what it is.
-    pub(crate) fn set_quota(&self, quota: impl FnOnce(u64) -> Option<Quota>) {
+    /// The burst is what it was made with, whatever that of `quota` is.
+    pub(crate) fn set_quota(&self, quota: Option<Quota>) {
+        let burst = self.burst;
         self.change(|config, place| {
-            config.quota = quota(config.quota.map_or(0, |old| old.burst));
+            config.quota = quota.map(|quota| Quota { burst, ..quota });
             if let Some((shared, id, now)) = place {
                 shared.groups.ledger.set_quota(id, config.quota, now);
             }
