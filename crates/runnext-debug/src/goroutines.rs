@@ -8,7 +8,7 @@ use crate::json::{Maybe, Quoted};
 
 pub(crate) fn text(limit: usize) -> String {
     let mut text = String::new();
-    let more = each(limit, |entry| {
+    let more = dump::for_some(limit, |entry| {
         let _ = writeln!(text, "{entry}");
     });
     if more > 0 {
@@ -20,25 +20,13 @@ pub(crate) fn text(limit: usize) -> String {
 pub(crate) fn json(limit: usize) -> String {
     let mut text = String::from("{\"goroutines\":[");
     let mut first = true;
-    let more = each(limit, |entry| {
+    let more = dump::for_some(limit, |entry| {
         text.push_str(if first { "\n" } else { ",\n" });
         first = false;
         one(&mut text, &entry);
     });
     let _ = write!(text, "\n],\"more\":{more}}}\n");
     text
-}
-
-/// Shows up to `limit` goroutines to `f`; returns how many more there are.
-fn each(limit: usize, mut f: impl FnMut(Entry)) -> usize {
-    let mut seen = 0;
-    dump::for_each(|entry| {
-        seen += 1;
-        if seen <= limit {
-            f(entry);
-        }
-    });
-    seen.saturating_sub(limit)
 }
 
 fn one(text: &mut String, entry: &Entry) {

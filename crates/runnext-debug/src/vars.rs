@@ -1,4 +1,4 @@
-//! `/debug/vars`: every metric by its name, in the manner of Go's expvar.
+//! `/debug/vars`: every metric by its name, in the manner of Go's expvar; and groups, as many as `/metrics` shows at most.
 
 use std::ffi::OsString;
 use std::fmt::Write;
@@ -7,6 +7,9 @@ use runnext::stats::{self, Histogram, Metric};
 use runnext::{TaskGroup, num_goroutines};
 
 use crate::json::Quoted;
+
+/// Groups that are shown; there may be far more, and each is half a kilobyte.
+const GROUPS: usize = 1000;
 
 pub(crate) fn json() -> String {
     let mut text = String::from("{\n\"cmdline\": ");
@@ -24,7 +27,8 @@ pub(crate) fn json() -> String {
         }
     }
     text.push_str("\n},\n\"groups\": [");
-    for (i, group) in TaskGroup::all().iter().enumerate() {
+    let all = TaskGroup::all();
+    for (i, group) in all.iter().take(GROUPS).enumerate() {
         text.push_str(if i == 0 { "\n" } else { ",\n" });
         let s = group.stats();
         let _ = write!(
@@ -45,7 +49,8 @@ pub(crate) fn json() -> String {
         histogram(&mut text, &s.preempt_latency);
         text.push('}');
     }
-    text.push_str("\n]\n}\n");
+    let more = all.len().saturating_sub(GROUPS);
+    let _ = write!(text, "\n],\n\"more_groups\": {more}\n}}\n");
     text
 }
 

@@ -345,6 +345,9 @@ fn a_thousand_groups_and_more_are_bounded() {
         .count();
     assert_eq!(shown, 1000);
     assert!(all.contains_key("runnext_group_cpu_seconds_total{group=\"(others)\"}"));
+    let vars = Json::parse(&get(server.local_addr(), "/debug/vars").body);
+    assert_eq!(vars.list("groups").len(), 1000);
+    assert_eq!(vars.number("more_groups"), Some(200.0));
     server.stop();
 }
 

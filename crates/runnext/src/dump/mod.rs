@@ -281,7 +281,35 @@ pub fn write_to(out: &mut impl Write) -> io::Result<()> {
 /// ```
 pub fn for_each(f: impl FnMut(Entry)) {
     let shared = current("for_each");
-    blocking(|| gather(shared, f));
+    blocking(|| gather(shared, usize::MAX, f));
+}
+
+/// As [`for_each`], with no more than `limit` goroutines: the others are counted, not looked at. Returns how many those are.
+///
+/// # Blocks
+/// As [`text`].
+///
+/// # Panics
+/// As [`text`].
+///
+/// # Example
+/// ```
+/// use runnext::{chan, dump, go};
+///
+/// #[runnext::main]
+/// fn main() {
+///     let (open, closed) = chan::bounded::<()>(0);
+///     let waiting: Vec<_> = (0..50).map(|_| { let closed = closed.clone(); go(move || closed.recv()) }).collect();
+///     let mut shown = Vec::new();
+///     let more = dump::for_some(10, |entry| shown.push(entry.id));
+///     assert!(shown.len() == 10 && more > 0);
+///     drop(open);
+///     waiting.into_iter().for_each(|one| drop(one.join()));
+/// }
+/// ```
+pub fn for_some(limit: usize, f: impl FnMut(Entry)) -> usize {
+    let shared = current("for_some");
+    blocking(|| gather(shared, limit, f))
 }
 
 fn current(what: &str) -> &'static Shared {
@@ -297,7 +325,7 @@ fn current(what: &str) -> &'static Shared {
 /// All goroutines of a runtime, as text. In user context, or by a plain thread.
 pub(crate) fn write_all(shared: &Shared, out: &mut impl Write) -> io::Result<()> {
     let mut result = Ok(());
-    gather(shared, |entry| {
+    gather(shared, usize::MAX, |entry| {
         if result.is_ok() {
             result = writeln!(out, "{entry}");
         }
@@ -308,11 +336,9 @@ pub(crate) fn write_all(shared: &Shared, out: &mut impl Write) -> io::Result<()>
 /// Writes up to `most` goroutines to stderr; returns how many.
 pub(crate) fn write_some(shared: &Shared, most: usize) -> usize {
     let mut shown = 0;
-    gather(shared, |entry| {
-        if shown < most {
-            shown += 1;
-            let _ = write!(signal::Stderr, "{entry}");
-        }
+    gather(shared, most, |entry| {
+        shown += 1;
+        let _ = write!(signal::Stderr, "{entry}");
     });
     shown
 }
@@ -355,14 +381,14 @@ struct Sighting {
     stack: u32,
 }
 
-/// Calls `f` with every goroutine. Allocates.
+/// Calls `f` with every goroutine, but no more than `most`; returns how many more there are. Allocates.
 ///
 /// All are looked at before anything is looked up: the first name of a program with much debug information takes a good part of a second,
 /// and by then they would have gone on.
-pub(crate) fn gather(shared: &Shared, mut f: impl FnMut(Entry)) {
+pub(crate) fn gather(shared: &Shared, most: usize, mut f: impl FnMut(Entry)) -> usize {
     let now = clock::now_ns();
-    let (seen, stacks) = look_at_all(shared);
-    let groups: HashMap<u32, Arc<str>> = shared.groups.names().into_iter().collect();
+    let Looked { seen, stacks, more } = look_at(shared, most);
+    let groups = shared.groups.named();
     let mut symbols = Symbols::default();
     let mut named: Vec<Option<Stack>> = stacks.iter().map(|_| None).collect();
     for Sighting { peek, on, stack } in seen {
@@ -373,6 +399,7 @@ pub(crate) fn gather(shared: &Shared, mut f: impl FnMut(Entry)) {
         });
         f(describe(peek, on.as_ref(), &groups, now, stack.clone()));
     }
+    more
 }
 
 /// Finds out where threads stand, mostly such as sleep in the kernel, for reports about a few of them. Made when something is to be reported:
@@ -413,16 +440,29 @@ impl Places {
     }
 }
 
-/// All goroutines, and the stacks they stand on: their return addresses.
-fn look_at_all(shared: &Shared) -> (Vec<Sighting>, Vec<Rc<[usize]>>) {
+/// What was seen.
+struct Looked {
+    seen: Vec<Sighting>,
+    /// The stacks they stand on: their return addresses.
+    stacks: Vec<Rc<[usize]>>,
+    /// Goroutines that were not looked at.
+    more: usize,
+}
+
+/// Looks at goroutines, but no more than `most`.
+fn look_at(shared: &Shared, most: usize) -> Looked {
     let mut ms = look_at_ms(shared);
     let mut unwinder = Unwinder::new();
     let mut seen = Vec::new();
     let mut stacks: Vec<Rc<[usize]>> = Vec::new();
     let mut numbers: HashMap<Rc<[usize]>, u32> = HashMap::new();
     let mut pcs = Vec::new();
-    let mut asked = 0;
+    let (mut asked, mut more) = (0, 0);
     shared.slab.for_each(|g| {
+        if seen.len() >= most {
+            more += usize::from(g.alive().is_some());
+            return;
+        }
         let Some(peek) = g.peek() else { return };
         let on = ms.remove(&std::ptr::from_ref(g));
         pcs.clear();
@@ -446,13 +486,13 @@ fn look_at_all(shared: &Shared) -> (Vec<Sighting>, Vec<Rc<[usize]>>) {
         });
         seen.push(Sighting { peek, on, stack });
     });
-    (seen, stacks)
+    Looked { seen, stacks, more }
 }
 
 fn describe(
     peek: Peek,
     on: Option<&Seen>,
-    groups: &HashMap<u32, Arc<str>>,
+    groups: &HashMap<usize, Arc<str>>,
     now: u64,
     stack: Stack,
 ) -> Entry {
@@ -471,7 +511,7 @@ fn describe(
         state,
         waiting,
         locked: peek.wired && state != "preempted",
-        group: groups.get(&peek.lane).map(|name| name.to_string()),
+        group: groups.get(&peek.group).map(|name| name.to_string()),
         spawned_at: peek.site,
         stack: stack.frames,
         written: stack.written,

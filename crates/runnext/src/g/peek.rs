@@ -28,7 +28,8 @@ pub(crate) struct Peek {
     pub(crate) site: &'static Location<'static>,
     /// It can only go on on one thread.
     pub(crate) wired: bool,
-    pub(crate) lane: u32,
+    /// Where the record of its own group is; 0: it has none. Only to be compared.
+    pub(crate) group: usize,
     pub(crate) name: Option<String>,
     /// Where its stack is suspended, and where that ends; none if it runs, has not begun, or has no stack.
     pub(crate) suspended: Option<(usize, usize)>,
@@ -52,7 +53,7 @@ impl G {
             since: self.link.load(Relaxed).addr() as u64,
             site,
             wired: !self.wired().is_null(),
-            lane: self.lane(),
+            group: cold.group.load(Relaxed).addr(),
             name: self.peek_name(),
             suspended: self.peek_suspended(),
         };

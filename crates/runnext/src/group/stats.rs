@@ -46,7 +46,7 @@ pub struct GroupStats {
     /// How often it lent its place in the queue to the owner of a lock that one of its goroutines waited for.
     pub lent: u64,
     /// How long goroutines that became ready waited for a processor. Those that ran on in the turn of the one that woke them are
-    /// sampled, one in sixteen; all others are in it.
+    /// sampled, in one of 61 dispatches; all others are in it.
     pub wake_latency: Histogram,
     /// How long goroutines ran before they gave their processor up. Sampled, as [`SchedStats::run_time`](crate::stats::SchedStats::run_time)
     /// is.

@@ -47,6 +47,12 @@ fn paid_by_owner<T: Send + 'static>(
             None => runnext::go(wait),
         };
         until_waits(&waiter, shown);
+        // In whose name ever it runs, it belongs to its own group.
+        runnext::dump::for_each(|entry| {
+            if entry.id == owner.goroutine().id() {
+                assert_eq!(entry.group.as_deref(), Some("low"));
+            }
+        });
         drop(sent);
         answer.send(()).unwrap();
         waiter.join().unwrap();

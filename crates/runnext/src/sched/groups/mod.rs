@@ -61,6 +61,7 @@ pub(crate) use record::Record;
 pub(super) use stop::{Watched, blocked, unblocked};
 pub(super) use turn::{Next, next};
 
+use std::collections::HashMap;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -75,7 +76,7 @@ use crate::g::G;
 use crate::lock::Lock;
 use crate::p::P;
 
-/// Groups whose CPU time is in a trace.
+/// Groups whose CPU time is in a trace: those at the first places.
 const GROUPS_TRACED: usize = 64;
 /// The root lane.
 pub(super) const ROOT_LANE: u32 = 0;
@@ -154,15 +155,28 @@ impl Groups {
         registry.alive().map(|(_, record)| record).collect()
     }
 
-    /// Their names, by lane. None if somebody is just changing them: a dump waits for nobody.
-    pub(crate) fn names(&self) -> Vec<(u32, Arc<str>)> {
-        let Ok(registry) = self.registry.try_lock() else {
-            return Vec::new();
-        };
-        let alive: Vec<_> = registry.alive().collect();
-        drop(registry); // the last count of a group takes it
-        let named = |(lane, record): (u32, Arc<Record>)| (lane, Arc::from(record.name()));
-        alive.into_iter().map(named).collect()
+    /// Their names, by lane. None if somebody is just changing them, as in [`named`](Self::named).
+    pub(crate) fn names(&self) -> HashMap<u32, Arc<str>> {
+        let alive = self.alive_now().into_iter();
+        alive
+            .map(|(lane, record)| (lane, record.name().into()))
+            .collect()
+    }
+
+    /// Their names, by where their records are: a goroutine names its own group so, whatever lane it was lent. None if somebody is just changing
+    /// them: a dump waits for nobody.
+    pub(crate) fn named(&self) -> HashMap<usize, Arc<str>> {
+        let alive = self.alive_now().into_iter();
+        alive
+            .map(|(_, record)| (Arc::as_ptr(&record).addr(), record.name().into()))
+            .collect()
+    }
+
+    fn alive_now(&self) -> Vec<(u32, Arc<Record>)> {
+        match self.registry.try_lock() {
+            Ok(registry) => registry.alive().collect(), // the last count of a group takes the lock: dropped without it
+            Err(_) => Vec::new(),
+        }
     }
 
     /// For user context. Whoever has it enters no [`Call`]: if the runtime stops, one may not return, and [`close`](Self::close) would wait
