@@ -169,12 +169,6 @@ impl<Q> Lanes<Q> {
         self.entities.len()
     }
 
-    /// No group is active as far as this P knows: the root lane alone decides.
-    #[inline]
-    pub fn is_plain(&self) -> bool {
-        !self.on
-    }
-
     /// Looks whether groups are active anywhere, so that the root lane is charged here too. Call at slice ends. True if the P is plain now.
     pub fn refresh(&mut self, ledger: &Ledger, now: u64) -> bool {
         if self.current.is_none() {

@@ -229,13 +229,6 @@ impl Ledger {
         self.group(id).set_priority(&self.clocks, priority, now);
     }
 
-    /// Changes the longest residency; clamped.
-    pub fn set_slice(&self, id: GroupId, slice: u64) {
-        let slice = config::slice(slice);
-        self.longest.fetch_max(slice, Relaxed);
-        self.group(id).set_slice(slice);
-    }
-
     /// Changes the quota, or removes it. The Ps that hold the group, or a child of it, should be told if they are idle, as after
     /// [`release`](Ledger::release).
     pub fn set_quota(&self, id: GroupId, quota: Option<Quota>, now: u64) {

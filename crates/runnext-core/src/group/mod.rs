@@ -4,18 +4,18 @@
 //! thread or calls the allocator, except where a group is added or a P's storage grown. The runtime drives it with real
 //! threads, the tests with a virtual clock, a seed and up to 128 Ps.
 //!
-//! # Three parts
+//! # Four parts
 //! | part                              | what                                                      | who touches it            |
 //! |-----------------------------------|-----------------------------------------------------------|---------------------------|
 //! | [`Ledger`] with its `Group`s      | vtimes, clocks, quotas, floor                             | all Ps: atomics           |
 //! | [`Lanes`]                         | one P's queues by group, and the residency it is in       | the P; thieves: P's lock  |
-//! | [`should_preempt`], [`Key`], scan | decisions                                                 | pure                      |
+//! | [`preempt_after`], [`Key`], scan  | decisions                                                 | pure                      |
 //! | [`Governor`], [`Feedback`]        | the limit on governed and Low groups                      | the runtime's lock        |
 //!
 //! # The policy
 //! *Between groups* EEVDF: a group is eligible if it has had no more than its share (lag ≥ 0); of those the one with
 //! the earliest virtual deadline (vtime + slice/weight) runs. Weight sets the share, slice the latency, independently.
-//! *Inside a group* first in, first out. A pick grants a *residency*: the P runs the group's goroutines back to back for up to
+//! *Inside a group* the runtime decides, whose queues they are: light goroutines before hogs, each kind first in, first out. A pick grants a *residency*: the P runs the group's goroutines back to back for up to
 //! a slice, so ordering costs per residency, not per switch. The residency is paid in advance and settled at its end, which
 //! keeps all Ps from running to the same most-behind group.
 //!
@@ -36,7 +36,7 @@
 //!
 //! # How the runtime calls it
 //! ```text
-//! if lanes.is_plain()                      // P-private word; refreshed at slice ends
+//! if lanes.refresh(&ledger, now)           // where a turn has ended; until the next a word of the P says so
 //!     the root lane, as without groups
 //! match lanes.pick(&ledger, now, root_has_work, true)
 //!     Run(key, until)  publish key; run from lanes.queue(group), or the root lane, until `until`, an empty
@@ -44,7 +44,8 @@
 //!     Steal(group)     try group.holders(); then pick again with `false`
 //!     Wait(until)      search as ever, then sleep, at most until `until`
 //! wake of g:  lanes.queue(g.group).push(g); lanes.pushed(&ledger, g.group, 1, now)
-//!             if should_preempt(ledger.wake(g.group), running key, ran) ask that P
+//!             if preempt_after(ledger.wake(g.group), running key) says when, ask that P then
+//!             of the group that runs: runnext, as without groups; of a more entitled one: never there, it has a turn of its own soon
 //! ```
 //!
 //! Tests: `tables.rs` and `loom.rs` here; `tests/groups/` drives everything through a simulator, `tests/group_threads.rs` with real
@@ -69,7 +70,7 @@ pub use feedback::Feedback;
 pub use governor::{Governor, Verdict};
 pub use lanes::{Ended, Lanes, Pick, Storage};
 pub use ledger::Ledger;
-pub use preempt::{Key, Wake, may_run_next, preempt_after, should_preempt};
+pub use preempt::{Key, Wake, preempt_after};
 pub use shared::Group;
 
 use crate::shim::CachePadded;

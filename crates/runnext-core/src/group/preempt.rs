@@ -124,16 +124,3 @@ pub fn preempt_after(woken: Wake, running: Key) -> Option<u64> {
     let wins = new == HIGH && old == NORMAL || lead > woken.margin as i64;
     wins.then_some(MIN_RUN)
 }
-
-/// Whether what woke should take the P of what runs there and has run for `ran_ns`.
-#[inline]
-pub fn should_preempt(woken: Wake, running: Key, ran_ns: u64) -> bool {
-    preempt_after(woken, running).is_some_and(|least| ran_ns >= least)
-}
-
-/// Whether what woke may go into `runnext` and continue the running residency's time: always in its own group, otherwise if it is
-/// more entitled than what runs.
-#[inline]
-pub fn may_run_next(woken: Wake, running: Key, same_group: bool) -> bool {
-    same_group || preempt_after(woken, running).is_some()
-}
