@@ -94,7 +94,8 @@ pub struct Ended {
     pub used: u64,
     /// It is governed: tell the governor.
     pub governed: bool,
-    /// It ran on as many Ps as its quota allows, or its parent's, and there may be work of it elsewhere, or of its siblings: an idle P should look.
+    /// It ran on as many Ps as its quota allows, or its parent's, and there may be work of it elsewhere, of its siblings or children: an idle P should
+    /// look.
     pub freed: bool,
 }
 
@@ -455,7 +456,7 @@ impl<Q> Lanes<Q> {
             group: r.id,
             used,
             governed: group.is_governed(),
-            freed: wide && (group.queued() > u64::from(entity.len) || group.has_parent()),
+            freed: wide && (group.queued() > u64::from(entity.len) || group.has_kin()),
         };
         if r.id != ROOT {
             self.rest(ledger, r.id, now); // the root lane's length is seen at the next pick

@@ -300,6 +300,12 @@ impl Group {
         self.parent.load(Relaxed) != NONE
     }
 
+    /// Another group shares its quota: a sibling, or a child.
+    #[inline]
+    pub(super) fn has_kin(&self) -> bool {
+        self.has_parent() || self.children.load(Relaxed) != 0
+    }
+
     /// Its scheduling parameters and counters, as of about now.
     pub fn usage(&self, clocks: &Clocks) -> Usage {
         let word = self.word();

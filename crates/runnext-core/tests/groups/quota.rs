@@ -234,23 +234,26 @@ fn a_pause_is_remembered_with_nothing_queued() {
     assert_eq!(ledger.next_resume(until), None, "then it is over");
 }
 
-/// A P that could run a sibling was not told.
+/// A P that could run a sibling was not told, nor one that could run a child of the group that had its turn.
 #[test]
-fn siblings_may_run_when_their_parent_is_no_longer_at_its_width() {
-    let (ledger, _, [first, second], mut lanes) = family(2, 0.5);
-    let mut now = 0;
-    // Below half of what its bucket holds it is good for one P.
-    lanes[0].pushed(&ledger, first, 1, now);
-    lanes[1].pushed(&ledger, second, 1, now);
-    let wide = loop {
-        let pick = lanes[0].pick(&ledger, now, false, false);
-        assert!(matches!(pick, Pick::Run { .. }), "{pick:?}");
-        if !ledger.may_start(second, now) {
-            break lanes[0].end(&ledger, now, 0).expect("it ran");
-        }
-        now += MS / 4;
-        lanes[0].end(&ledger, now, MS / 4);
-    };
-    assert!(wide.freed, "{wide:?}");
-    assert!(ledger.may_start(second, now));
+fn kin_may_run_when_their_quota_is_no_longer_at_its_width() {
+    for of_parent in [false, true] {
+        let (ledger, parent, [child, second], mut lanes) = family(2, 0.5);
+        let first = if of_parent { parent } else { child };
+        let mut now = 0;
+        // Below half of what its bucket holds it is good for one P.
+        lanes[0].pushed(&ledger, first, 1, now);
+        lanes[1].pushed(&ledger, second, 1, now);
+        let wide = loop {
+            let pick = lanes[0].pick(&ledger, now, false, false);
+            assert!(matches!(pick, Pick::Run { .. }), "{pick:?}");
+            if !ledger.may_start(second, now) {
+                break lanes[0].end(&ledger, now, 0).expect("it ran");
+            }
+            now += MS / 4;
+            lanes[0].end(&ledger, now, MS / 4);
+        };
+        assert!(wide.freed, "{wide:?}");
+        assert!(ledger.may_start(second, now));
+    }
 }

@@ -74,8 +74,20 @@ impl Shared {
         if lane != p.groups.lane() {
             return self.put_in_list(p, g, lane);
         }
-        let home = &self.home_of(p, lane).groups;
-        home.list(&self.groups.ledger, lane, g.ptr(), false, clock::now_ns());
+        let (home, now) = (self.home_of(p, lane), clock::now_ns());
+        home.groups
+            .list(&self.groups.ledger, lane, g.ptr(), false, now);
+        if home.id != p.id {
+            self.wake_for(lane, now);
+        }
+    }
+
+    /// One of `lane` was queued where its waker does not run it: if its group may run, an idle P looks. If it may not, whoever lets it wakes one.
+    fn wake_for(&self, lane: u32, now: u64) {
+        let id = GroupId::from_index(lane as usize);
+        if self.searchers.idle() != 0 && self.groups.ledger.may_start(id, now) {
+            self.wake_one();
+        }
     }
 
     /// A grouped goroutine was made runnable by somebody without a P, who then wakes one. A signal handler may, in user state.
@@ -102,8 +114,10 @@ impl Shared {
         g.stamp().store(stamp(), Relaxed);
         p.groups
             .list(&self.groups.ledger, lane, g.ptr(), false, now);
-        if self.searchers.idle() == 0 {
-            self.claim_turn(p, g.ptr(), lane, now);
+        // Told here, for who wakes one that it expects to run itself tells nobody (`P::keeps_its_own`).
+        match self.searchers.idle() {
+            0 => self.claim_turn(p, g.ptr(), lane, now),
+            _ => self.wake_for(lane, now),
         }
     }
 
