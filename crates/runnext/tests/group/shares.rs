@@ -179,7 +179,12 @@ fn a_new_quota_is_felt_by_who_runs_alone() {
             });
             runtime(2).run(|| {
                 runnext::scope(|s| {
-                    group.enter(|| drop(s.go(|| while !stop.load(Relaxed) {})));
+                    let spin = || {
+                        while !stop.load(Relaxed) {
+                            std::hint::spin_loop()
+                        }
+                    };
+                    group.enter(|| drop(s.go(spin)));
                 });
             });
         });
