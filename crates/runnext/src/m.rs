@@ -26,7 +26,7 @@ use runnext_sys::futex;
 use runnext_sys::thread::{self, CpuSet, StatReader};
 
 use crate::fences;
-use crate::g::G;
+use crate::g::{G, Timed};
 use crate::note::Note;
 use crate::observe::set_coarse_ns;
 use crate::p::P;
@@ -53,6 +53,8 @@ pub(crate) struct M {
     first: AtomicPtr<G>,
     /// It is parked inside the preemption handler, or about to be. Set in RT, before the P goes.
     pub(crate) in_handler: AtomicBool,
+    /// The goroutine that waits for a P together with this thread is timed (`observe`). The thread's own.
+    pub(crate) timed: Cell<Option<Timed>>,
     /// A signal of ours is on its way: one at a time.
     pub(crate) signalled: AtomicBool,
 
@@ -158,6 +160,7 @@ impl M {
             ticked_in: AtomicU64::new(0),
             first: AtomicPtr::new(ptr::null_mut()),
             in_handler: AtomicBool::new(false),
+            timed: Cell::new(None),
             signalled: AtomicBool::new(false),
             paid: AtomicU64::new(0),
             handed: AtomicPtr::new(ptr::null_mut()),

@@ -78,6 +78,13 @@ pub(crate) enum Mark {
     Ring = 2,
 }
 
+/// A mark, and since when.
+#[derive(Clone, Copy)]
+pub(crate) struct Timed {
+    pub(crate) mark: Mark,
+    pub(crate) since: u64,
+}
+
 /// The bits of `wired` that are a [`Mark`], and zero in the address of an M.
 const MARKS: usize = 3;
 
@@ -365,17 +372,17 @@ impl G {
         !self.wired.load(Relaxed).is_null()
     }
 
-    /// It is timed from now on, unless it is wired. By who is about to queue it.
-    pub(crate) fn set_mark(&self, mark: Mark, now: u64) {
+    /// It is timed, unless it is wired. By who is about to queue it.
+    pub(crate) fn set_mark(&self, timed: Timed) {
         if !self.is_special() {
-            let marked = (now as usize) << MARKS.count_ones() | mark as usize;
+            let marked = (timed.since as usize) << MARKS.count_ones() | timed.mark as usize;
             self.wired
                 .store(ptr::without_provenance_mut(marked), Relaxed);
         }
     }
 
-    /// Its mark, and since when. By who took it out of its queue.
-    pub(crate) fn take_mark(&self) -> Option<(Mark, u64)> {
+    /// Its mark. By who took it out of its queue.
+    pub(crate) fn take_mark(&self) -> Option<Timed> {
         let word = self.wired.load(Relaxed).addr();
         let mark = match word & MARKS {
             0 => return None,
@@ -383,7 +390,8 @@ impl G {
             _ => Mark::Ring,
         };
         self.unwire();
-        Some((mark, (word >> MARKS.count_ones()) as u64))
+        let since = (word >> MARKS.count_ones()) as u64;
+        Some(Timed { mark, since })
     }
 
     #[inline]

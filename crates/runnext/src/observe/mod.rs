@@ -16,7 +16,8 @@
 //!
 //! # Samples
 //! A goroutine that is timed carries a mark in its header, beside the M it may be wired to: a dispatcher looks at that word
-//! anyway, so looking for marks costs nothing. Who queues it writes the mark and the time; who dispatches it takes both.
+//! anyway, so looking for marks costs nothing. Who queues it writes the mark and the time; who dispatches it takes both. For one that
+//! is made to stop, and so is wired to its M, that M keeps the mark.
 //!
 //! 1 monitor: `due`, at the profile rate; SAMPLE on every P, at each of its looks
 //! 2 enqueue: SAMPLE is cleared, the goroutine marked; the first to find `due` takes it, and marks it for the ring too
@@ -41,9 +42,10 @@ use std::{fmt, ptr};
 
 use runnext_sys::clock;
 
-use crate::g::{G, Mark, Switch};
+use crate::g::{G, Mark, Switch, Timed};
 use crate::histogram::Recorder;
 use crate::lock::Lock;
+use crate::m::M;
 use crate::p::{P, bump};
 use crate::sched::groups::Record;
 use event::{Event, Kind, Left};
@@ -239,6 +241,15 @@ impl Eye {
         }
     }
 
+    /// The same, and it is queued again together with its thread `m`, which calls this, and keeps the mark: the goroutine has no room for it.
+    pub(crate) fn stopped_runnable(&self, kind: Kind, arg: u32, g: &G, m: &M) {
+        self.stopped(kind, arg, g);
+        if self.has(SAMPLE) {
+            self.flags.fetch_and(!SAMPLE, Relaxed);
+            m.timed.set(m.shared().observe.time());
+        }
+    }
+
     /// A goroutine of a group is about to end. Its run ends here: later its group may be gone.
     #[inline]
     pub(crate) fn ending(&self, g: &G) {
@@ -257,23 +268,29 @@ impl Eye {
         }
     }
 
-    /// A goroutine that sleeps with its thread goes on on this P, by that thread: counted here, for no dispatcher has.
+    /// A goroutine that sleeps with its thread `m` goes on on this P, by that thread: counted here, for no dispatcher has.
     #[cold]
-    pub(crate) fn resumed(&self, p: &P, g: &G) {
+    pub(crate) fn resumed(&self, p: &P, g: &G, m: &M) {
         bump(&p.stats.dispatched);
+        if let Some(timed) = m.timed.take() {
+            self.was_timed(&m.shared().observe, timed);
+        }
         self.dispatched(p, g);
     }
 
     /// A goroutine about to be dispatched is marked: it was timed.
     #[cold]
     pub(crate) fn take_mark(&self, seen: &Observe, g: &G) {
-        let Some((mark, since)) = g.take_mark() else {
-            return;
-        };
+        if let Some(timed) = g.take_mark() {
+            self.was_timed(seen, timed);
+        }
+    }
+
+    fn was_timed(&self, seen: &Observe, timed: Timed) {
         let now = clock::now_ns();
-        let delay = now.saturating_sub(since);
+        let delay = now.saturating_sub(timed.since);
         self.latency.record_own(delay);
-        if mark == Mark::Ring {
+        if timed.mark == Mark::Ring {
             seen.samples.lock().push(delay);
         }
         self.run_since.set(now);

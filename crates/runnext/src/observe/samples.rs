@@ -9,7 +9,7 @@ use runnext_sys::{clock, futex};
 
 use super::event::Kind;
 use super::{Observe, SAMPLE, SAMPLES, set_coarse_ns};
-use crate::g::{G, Mark};
+use crate::g::{G, Mark, Timed};
 use crate::p::P;
 
 /// The last [`SAMPLES`] delays.
@@ -64,18 +64,27 @@ impl Observe {
     /// A goroutine that its caller is about to queue will be timed.
     #[cold]
     pub(super) fn mark(&self, g: &G) {
-        if self.hz() == 0 {
-            return;
+        if let Some(timed) = self.time() {
+            g.set_mark(timed);
         }
-        let now = clock::now_ns();
+    }
+
+    /// Somebody is timed from now on.
+    #[cold]
+    pub(super) fn time(&self) -> Option<Timed> {
+        if self.hz() == 0 {
+            return None;
+        }
+        let since = clock::now_ns();
         let ring = self.due.load(Relaxed) && self.due.swap(false, SeqCst);
-        g.set_mark(if ring { Mark::Ring } else { Mark::Timed }, now);
         // Either we see that it sleeps, or it sees that none is due.
         if ring && self.oversleeps.swap(false, SeqCst) {
-            self.next_due.store(now + self.period(), Relaxed);
+            self.next_due.store(since + self.period(), Relaxed);
             self.monitor.fetch_add(1, SeqCst);
             futex::wake_one(&*self.monitor);
         }
+        let mark = if ring { Mark::Ring } else { Mark::Timed };
+        Some(Timed { mark, since })
     }
 
     /// Whether the next goroutine to be queued is a sample: then nobody need come to say so. Without a rate nobody need ever.

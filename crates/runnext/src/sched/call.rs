@@ -453,7 +453,7 @@ fn park_wired(m: &'static M, g: &G) {
 #[cold]
 fn yield_wired(m: &'static M, g: &G) {
     let p = m.p();
-    p.eye.stopped(Kind::Yield, 0, g);
+    p.eye.stopped_runnable(Kind::Yield, 0, g, m);
     g.wire(m);
     g.state.set_runnable();
     m.shared().put_tail(p, g);
@@ -487,7 +487,7 @@ pub(super) fn resume_wired(m: &M, g: &G) -> bool {
     g.state.set_running();
     unwire(m, g);
     m.shared().resume_in_group(m, g, arrears);
-    m.p().eye.resumed(m.p(), g);
+    m.p().eye.resumed(m.p(), g, m);
     true
 }
 

@@ -275,7 +275,7 @@ fn hand_over(shared: &Shared, m: &M, g: &G, p: &P, stop: Stop) -> bool {
         },
     };
     stop.weigh(g);
-    p.eye.stopped(Kind::Preempt, stop.why as u32, g);
+    p.eye.stopped_runnable(Kind::Preempt, stop.why as u32, g, m);
     g.wire(m);
     g.state.set_runnable();
     m.give_up();

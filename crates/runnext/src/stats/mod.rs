@@ -14,7 +14,7 @@
 //!
 //! The monitor looks every millisecond while goroutines wait for processors, every other one if those all compute, and every 10 ms while processors are in use
 //! and none waits. So a processor takes at most a thousand samples a second, however often it switches, and
-//! switches read no clock. A *delay* is from a goroutine's being queued (made, woken, or after it gave way) to its going on. A *run* is from
+//! switches read no clock. A *delay* is from a goroutine's being queued (made, woken, after it gave way or was made to) to its going on. A *run* is from
 //! there to when it gives its processor up: it yields, waits, ends, or is made to stop. A profile rate of 0
 //! switches sampling off; counting goes on.
 //!

@@ -320,7 +320,6 @@ fn runs_and_preemptions_are_measured_by_group() {
             short.go(|| ()).join().unwrap();
             short.stats().run_time.count() > 0
         });
-        assert_eq!(short.stats().preempt_latency.count(), 0);
         let stop = AtomicBool::new(false);
         runnext::scope(|s| {
             let spin = || {
@@ -329,10 +328,10 @@ fn runs_and_preemptions_are_measured_by_group() {
                 }
             };
             hogs.enter(|| (0..2).for_each(|_| drop(s.go(spin))));
-            // Runs that others end.
+            // Runs that others end; more than those that began with a goroutine's first.
             until(|| {
                 let stats = hogs.stats();
-                stats.run_time.count() > 0 && stats.preempt_latency.count() > 0
+                stats.run_time.count() > 2 && stats.preempt_latency.count() > 0
             });
             stop.store(true, Relaxed);
         });

@@ -287,12 +287,12 @@ impl Shared {
                 return false;
             }
             Next::Run(next) => {
-                p.eye.stopped(Kind::Preempt, stop.why as u32, g);
+                p.eye.stopped_runnable(Kind::Preempt, stop.why as u32, g, m);
                 // SAFETY: it was queued, so it is alive.
                 self.give_p(m, p, unsafe { next.as_ref() });
             }
             Next::Plain | Next::Search => {
-                p.eye.stopped(Kind::Preempt, stop.why as u32, g);
+                p.eye.stopped_runnable(Kind::Preempt, stop.why as u32, g, m);
                 m.give_up();
                 self.hand_off(p);
             }
