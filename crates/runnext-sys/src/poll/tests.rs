@@ -178,6 +178,21 @@ fn milliseconds_round_up() {
 }
 
 #[test]
+fn a_long_wait_leaves_room_for_the_kernels_leeway() {
+    for long in [LONG_NS + 1, 1_000_000_000, 3_600_000_000_000, u64::MAX] {
+        let (mut left, mut parts) = (long, 0);
+        while left > LONG_NS {
+            let part = part_of(left);
+            let leeway = (part / 200).min(100_000_000);
+            assert!(part + leeway < left, "{part} of {left}");
+            (left, parts) = (left - part, parts + 1);
+        }
+        assert_eq!(part_of(left), left);
+        assert!(parts <= 6, "{parts} wake-ups for {long}");
+    }
+}
+
+#[test]
 fn a_huge_timeout_is_accepted() {
     let poller = Poller::new().expect("made");
     let mut events = Events::new();
