@@ -30,6 +30,9 @@ pub(super) const PATIENCE: u64 = 150_000;
 /// How soon the monitor looks again at a turn that should have ended, in ns.
 const AGAIN: u64 = 100_000;
 
+/// A thread that waits for a CPU is left alone for this long at least, in ns. It may be this look that keeps it from running: the monitor goes before
+/// it, and would find that it waited again, and look again, for as long as a turn may be stretched.
+const LEEWAY: u64 = 250_000;
 /// A turn on a busy machine lasts for so many slices longer, at most, until it has had one. A guess.
 const STRETCH: u64 = 4;
 
@@ -143,7 +146,7 @@ impl Shared {
         let later = until.saturating_add(stolen.min(slice.saturating_mul(STRETCH)));
         let waits = || m.gauge().and_then(Gauge::state) == Some(b'R');
         match until <= now && now < later && waits() {
-            true => later,
+            true => later.max(now + LEEWAY),
             false => until,
         }
     }
