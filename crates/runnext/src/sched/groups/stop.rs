@@ -62,6 +62,14 @@ impl Watched {
     };
 }
 
+/// When a turn from `since` to `until`, of which its thread waited for `stolen` ns, ends if it still waits; None if not later than it
+/// would.
+fn stretched(since: u64, until: u64, stolen: u64, now: u64) -> Option<u64> {
+    let most = until.saturating_sub(since).saturating_mul(STRETCH);
+    let later = until.saturating_add(stolen.min(most));
+    (until <= now && now < later).then(|| later.max(now + LEEWAY))
+}
+
 impl Shared {
     /// The monitor's look at all turns. Returns when to look again. An M that a P names is alive.
     pub(in crate::sched) fn watch_turns(&self, seen: &mut Vec<Watched>, now: u64) -> u64 {
@@ -141,13 +149,11 @@ impl Shared {
     /// When the slice of the running turn is used up, of which its thread was on no CPU for `stolen` ns. If it waits for one it gets that later, or on
     /// a busy machine turns would be too short to get anywhere. Not all of it: it may be a thread that gives its CPU away itself.
     fn end_of_slice(&self, here: &Local, m: &M, stolen: u64, now: u64) -> u64 {
-        let until = here.until.load(Relaxed);
-        let slice = until.saturating_sub(here.since.load(Relaxed));
-        let later = until.saturating_add(stolen.min(slice.saturating_mul(STRETCH)));
+        let (since, until) = (here.since.load(Relaxed), here.until.load(Relaxed));
         let waits = || m.gauge().and_then(Gauge::state) == Some(b'R');
-        match until <= now && now < later && waits() {
-            true => later.max(now + LEEWAY),
-            false => until,
+        match stretched(since, until, stolen, now) {
+            Some(later) if waits() => later,
+            _ => until,
         }
     }
 
@@ -429,5 +435,34 @@ pub(in crate::sched) fn unblocked(since: u64, kept: bool) {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SLICE: u64 = 2_000_000;
+
+    #[test]
+    fn who_waits_for_a_cpu_gets_its_slice_later() {
+        let waited = |stolen, now| stretched(0, SLICE, stolen, now);
+        assert_eq!(waited(0, SLICE), None);
+        assert_eq!(waited(SLICE, SLICE - 1), None, "it is not over yet");
+        assert_eq!(waited(SLICE, SLICE), Some(2 * SLICE));
+        let most = (1 + STRETCH) * SLICE;
+        assert_eq!(waited(u64::MAX, SLICE), Some(most));
+        assert_eq!(waited(u64::MAX, most), None);
+    }
+
+    /// The thread waits while it is looked at: a monitor that came back as soon as that was made up for would keep it from running.
+    #[test]
+    fn a_look_is_not_followed_by_the_next_at_once() {
+        let (look, mut now, mut stolen, mut looks) = (40_000, SLICE, 40_000, 0);
+        while let Some(next) = stretched(0, SLICE, stolen, now) {
+            assert!(next >= now + LEEWAY);
+            (now, stolen, looks) = (next, stolen + look, looks + 1);
+        }
+        assert!(looks <= 2, "{looks} looks");
     }
 }
