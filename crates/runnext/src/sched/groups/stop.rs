@@ -141,7 +141,8 @@ impl Shared {
     fn is_limited(&self, here: &Local) -> bool {
         let lane = here.lane();
         if lane != NO_LANE && self.limits(GroupId::from_index(lane as usize)) {
-            here.limited.store(true, Relaxed); // if that was the turn before, the next one ends on time too: no harm
+            // If that was the turn before, the next one ends on time too, and no other P helps with its ring: for one slice.
+            here.limited.store(true, Relaxed);
         }
         here.limited.load(Relaxed)
     }
