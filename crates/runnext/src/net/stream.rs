@@ -47,8 +47,8 @@ macro_rules! stream {
                 if buf.is_empty() {
                     return std::task::Poll::Ready(Ok(0));
                 }
-                let (std, want) = (self.std(), Self::want(buf.len()));
-                let mut read = || std::io::Read::read(&mut &*std, buf);
+                let want = Self::want(buf.len());
+                let mut read = || runnext_sys::net::recv(self.0.fd(), buf);
                 self.0.poll_transfer(cx, Direction::Read, want, &mut read)
             }
 
@@ -61,7 +61,7 @@ macro_rules! stream {
             ) -> std::task::Poll<std::io::Result<usize>> {
                 use crate::net::socket::Direction;
                 let want = Self::want(buf.len());
-                let mut read = || runnext_sys::net::recv(self.0.fd(), buf);
+                let mut read = || runnext_sys::net::recv_uninit(self.0.fd(), buf);
                 self.0.poll_transfer(cx, Direction::Read, want, &mut read)
             }
 
@@ -99,8 +99,7 @@ macro_rules! stream {
                 if buf.is_empty() {
                     return std::task::Poll::Ready(Ok(0));
                 }
-                let std = self.std();
-                let mut write = || std::io::Write::write(&mut &*std, buf);
+                let mut write = || runnext_sys::net::send(self.0.fd(), buf);
                 self.0
                     .poll_transfer(cx, Direction::Write, buf.len(), &mut write)
             }
@@ -152,8 +151,9 @@ macro_rules! stream {
                 if buf.is_empty() {
                     return Ok(0);
                 }
-                let (std, want) = (self.std(), $name::want(buf.len()));
-                self.0.transfer(Direction::Read, want, || (&*std).read(buf))
+                let (fd, want) = (self.0.fd(), $name::want(buf.len()));
+                let read = || runnext_sys::net::recv(fd, buf);
+                self.0.transfer(Direction::Read, want, read)
             }
 
             fn read_vectored(
@@ -179,9 +179,8 @@ macro_rules! stream {
                 if buf.is_empty() {
                     return Ok(0);
                 }
-                let std = self.std();
-                self.0
-                    .transfer(Direction::Write, buf.len(), || (&*std).write(buf))
+                let write = || runnext_sys::net::send(self.0.fd(), buf);
+                self.0.transfer(Direction::Write, buf.len(), write)
             }
 
             fn write_vectored(&mut self, bufs: &[std::io::IoSlice<'_>]) -> std::io::Result<usize> {
