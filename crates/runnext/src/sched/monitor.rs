@@ -57,7 +57,7 @@ use super::netpoll::Hub;
 use super::{MAX_PROCS, Shared, deadlock, threads, worker};
 use crate::lock::Lock;
 use events::Watch;
-use look::{Look, is_asleep, kernel_state};
+use look::{ASK_EVERY_NS, Look, is_asleep, kernel_state};
 
 /// Between two looks when one of them saw something suspicious.
 const FAST_NS: u64 = 100_000;
@@ -443,6 +443,9 @@ impl Keeper {
             let before = light;
             pace = pace.min(self.look_at(p, &mut light, now));
             answers |= light < before;
+        }
+        if waiting > 0 && !answers && !lively {
+            pace = pace.min(ASK_EVERY_NS); // who was asked before may give way to another that came meanwhile
         }
         self.timers_every = if lively {
             (self.timers_every * 2).min(TIMERS_RARELY_NS)

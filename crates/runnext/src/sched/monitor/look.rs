@@ -17,7 +17,7 @@ use crate::sched::preempt;
 /// Dispatches between two looks that make a P a lively one.
 const LIVELY: u32 = 16;
 /// A P is asked at most this often to give way to a light goroutine.
-const ASK_EVERY_NS: u64 = 250_000;
+pub(super) const ASK_EVERY_NS: u64 = 250_000;
 /// So often one P is asked first, then the next: of two that compute all the time one would else pay for all who wake up. Not in turn: who
 /// gives way wakes the same few threads, and these are best where they ran last (`bench tailtcp`: p90 0.4 ms against 0.8).
 const REQUESTS_IN_A_ROW: usize = 32;
@@ -207,7 +207,9 @@ impl Keeper {
         }
         if !computes() {
             m.note.leave(look.slice, true);
-        } else if preempt::request(m, look.slice, true) {
+            return FAST_NS; // it may be new on this P: then the next look knows
+        }
+        if preempt::request(m, look.slice, true) {
             look.asked = look.at;
             *light = light.saturating_sub(1); // one P for each
             self.requests = self.requests.wrapping_add(1);
