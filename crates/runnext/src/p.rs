@@ -243,6 +243,12 @@ impl P {
         light_leads(&self.runq)
     }
 
+    /// Whether the first in the local queue is known to be light. By the owner.
+    pub(crate) fn known_light_leads(&self) -> bool {
+        // SAFETY: by the owner; headers are type-stable, and a thief that has it by now makes this a guess.
+        unsafe { self.runq.peek(0) }.is_some_and(|g| unsafe { g.as_ref() }.is_known_light())
+    }
+
     /// An event, not the running chain, decides what is next: whatever follows has a slice of its own.
     pub(crate) fn break_chain(&self) {
         self.slice

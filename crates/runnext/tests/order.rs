@@ -4,7 +4,9 @@
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
+use std::time::Duration;
 
+use runnext::time::{Instant, sleep_until};
 use runnext::{chan, go, scope, yield_now};
 
 #[derive(Default)]
@@ -264,4 +266,34 @@ fn a_pair_that_computes_and_one_that_does_not_share() {
         counts.0.max(counts.1) <= 20 * counts.0.min(counts.1),
         "{counts:?}"
     );
+}
+
+/// A timer that comes while others wait that were woken before: else of those who come one by one the last would always go first.
+#[runnext::test(procs = 1, preemption = false)]
+fn who_is_due_queues_behind_who_was_woken() {
+    const X: usize = 0;
+    const Y: usize = 1;
+    const TIMER: usize = 2;
+    let log = Log::default();
+    let (log, due) = (&log, Instant::now() + Duration::from_millis(20));
+    scope(|s| {
+        let wakers = [X, Y].map(|i| {
+            let (wake, woken) = chan::bounded(0);
+            s.go(move || {
+                woken.recv().unwrap();
+                log.add(i);
+            });
+            wake
+        });
+        s.go(move || {
+            sleep_until(due);
+            log.add(TIMER);
+        });
+        yield_now(); // all wait now, and are known to
+        for wake in wakers {
+            wake.send(()).unwrap();
+        }
+        while Instant::now() < due {}
+    });
+    assert_eq!(log.take(), [Y, X, TIMER]);
 }

@@ -47,8 +47,8 @@ pub(crate) use reason::WaitReason;
 /// How much of a stack's top is fetched ahead: entry, closure, and the frames of a parking call.
 const PREFETCH_LINES: usize = 6;
 
-/// What a goroutine weighs at birth: nobody knows yet.
-const WEIGHT_FRESH: u8 = 1;
+/// A goroutine that has neither waited nor been stopped: nobody knows yet what it weighs.
+const WEIGHT_FRESH: u8 = 0x80;
 /// From here on it is a hog. One long run outweighs two waits, and the past beyond the last few does not count: the goroutine of
 /// a connection that computes for milliseconds on each request stays one. Guesses; `bench tail` is what they are for.
 const WEIGHT_HOG: u8 = 2;
@@ -317,31 +317,40 @@ impl G {
     /// that runs on and on.
     #[inline]
     pub(crate) fn is_light(&self) -> bool {
-        self.cold().weight.load(Relaxed) < WEIGHT_HOG
+        self.weight() & !WEIGHT_FRESH < WEIGHT_HOG
     }
 
-    /// Whether it is light and has waited before, so that this is more than a presumption.
+    /// Whether it is light, has waited before, and has not run on and on lately, so that this is more than a presumption.
     #[inline]
     pub(crate) fn is_known_light(&self) -> bool {
-        self.cold().weight.load(Relaxed) < WEIGHT_FRESH
+        self.weight() == 0
+    }
+
+    /// Whether nobody knows yet.
+    pub(crate) fn is_fresh(&self) -> bool {
+        self.weight() == WEIGHT_FRESH
+    }
+
+    #[inline]
+    fn weight(&self) -> u8 {
+        self.cold().weight.load(Relaxed)
     }
 
     /// It ran on until it was made to stop.
     pub(crate) fn gain_weight(&self) {
-        let weight = &self.cold().weight;
-        weight.store(
-            (weight.load(Relaxed) + WEIGHT_STEP).min(WEIGHT_MAX),
-            Relaxed,
-        );
+        let now = self.weight() & !WEIGHT_FRESH;
+        self.cold()
+            .weight
+            .store((now + WEIGHT_STEP).min(WEIGHT_MAX), Relaxed);
     }
 
     /// It gave way by itself.
     #[inline]
     pub(crate) fn lose_weight(&self) {
-        let weight = &self.cold().weight;
-        let now = weight.load(Relaxed);
+        let now = self.weight();
         if now > 0 {
-            weight.store(now - 1, Relaxed);
+            let less = if now == WEIGHT_FRESH { 0 } else { now - 1 };
+            self.cold().weight.store(less, Relaxed);
         }
     }
 

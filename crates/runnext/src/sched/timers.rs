@@ -404,7 +404,7 @@ impl Shared {
     /// Wakes whoever is due in `timers`, onto `p`, which the caller owns. True if anybody was.
     ///
     /// Not more at once than `p`'s queue has [room](room_for_due) for. The first goes before others that wait here, by `runnext`, as after any wake-up; unless some of them are of an earlier
-    /// burst (I3).
+    /// burst (I3), or are known to be as light as it is: of those who come one by one while others of their kind wait, the last would go first.
     fn run_due_on(&self, p: &P, timers: &Timers, now: u64) -> bool {
         if timers.next() > now {
             return false;
@@ -426,7 +426,7 @@ impl Shared {
                 // SAFETY: runnable, so alive.
                 let g = unsafe { g.as_ref() };
                 p.eye.queued(&self.observe, g);
-                if woken == 0 && others && !in_burst {
+                if woken == 0 && others && !in_burst && !p.known_light_leads() {
                     self.put_local(p, g);
                     p.break_chain(); // or an expired slice would send it to the tail
                 } else {

@@ -30,8 +30,9 @@ pub(super) struct Look {
     word: Seen,
     pub(super) tick: u32,
     slice: u32,
-    /// When it first saw that slice.
+    /// When it first saw that slice, and the CPU time of the thread then.
     since: u64,
+    since_cpu: u64,
     pub(super) at: u64,
     cpu: u64,
     asked: u64,
@@ -44,6 +45,7 @@ impl Look {
         tick: 0,
         slice: 0,
         since: 0,
+        since_cpu: 0,
         at: 0,
         cpu: 0,
         asked: 0,
@@ -103,6 +105,7 @@ impl Keeper {
             at: now,
             asked: last.asked,
             since: now,
+            since_cpu: 0,
             cpu: 0,
         };
         if slice == last.slice && last.since != 0 {
@@ -115,6 +118,8 @@ impl Keeper {
             State::Blk => pace = FAST_NS,
             State::User => {
                 look.cpu = m.gauge().and_then(Gauge::cpu_ns).unwrap_or(0);
+                let known = look.since == last.since && last.m == m.id && last.since_cpu != 0;
+                look.since_cpu = if known { last.since_cpu } else { look.cpu };
                 let state = LazyCell::new(|| kernel_state(m)); // a system call: once
                 if same && idled(&look, &last) && is_asleep(*state) {
                     self.take(m, word);
@@ -131,7 +136,9 @@ impl Keeper {
                     }
                     let computes = whole || same && used > (now - last.at) / 4;
                     let computes = || computes && *state == Some(b'R');
-                    pace = pace.min(self.consider_asking(p, m, computes, &mut look, light));
+                    let is_new = last.m != m.id;
+                    let asked = self.consider_asking(p, m, is_new, computes, &mut look, light);
+                    pace = pace.min(asked);
                 }
             }
             _ => {}
@@ -180,6 +187,7 @@ impl Keeper {
         &mut self,
         p: &P,
         m: &M,
+        is_new: bool,
         computes: impl Fn() -> bool,
         look: &mut Look,
         light: &mut usize,
@@ -197,7 +205,8 @@ impl Keeper {
         } else {
             return CALM_NS;
         };
-        let ran = look.at - look.since;
+        // What it waited for a CPU is not its fault, and giving way would not help.
+        let ran = look.cpu.saturating_sub(look.since_cpu);
         if ran < least {
             return (least - ran).max(FAST_NS);
         }
@@ -207,7 +216,8 @@ impl Keeper {
         }
         if !computes() {
             m.note.leave(look.slice, true);
-            return FAST_NS; // it may be new on this P: then the next look knows
+            // If it is new on this P, the next look knows.
+            return if is_new { FAST_NS } else { ASK_EVERY_NS };
         }
         if preempt::request(m, look.slice, true) {
             look.asked = look.at;
