@@ -153,11 +153,39 @@ impl StatReader {
     pub fn state(&self) -> Option<u8> {
         // "tid (name) S ": the name has up to 63 bytes, of any kind.
         let mut text = [0u8; 128];
+        state_in(self.read(&mut text)?)
+    }
+
+    /// The CPU it is on, if it runs or is ready to. `None` if it does neither.
+    ///
+    /// ```
+    /// use runnext_sys::thread::{StatReader, tid};
+    /// assert!(StatReader::open(tid())?.computes_on().is_some());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn computes_on(&self) -> Option<usize> {
+        let mut text = [0u8; 1024]; // all of it: 52 numbers of up to 20 digits, of which most have few
+        let text = self.read(&mut text)?;
+        (state_in(text)? == b'R').then_some(())?;
+        cpu_in(text)
+    }
+
+    fn read<'a>(&self, text: &'a mut [u8]) -> Option<&'a [u8]> {
         let fd = self.stat.as_raw_fd();
         // SAFETY: the buffer is alive and its length is the one given.
         let n = unsafe { syscall!(libc::SYS_pread64, fd, text.as_mut_ptr(), text.len(), 0) };
-        state_in(text.get(..usize::try_from(n).ok()?)?)
+        text.get(..usize::try_from(n).ok()?)
     }
+}
+
+/// The number of the CPU: the 37th word from the state on.
+fn cpu_in(stat: &[u8]) -> Option<usize> {
+    let end_of_name = stat.iter().rposition(|&byte| byte == b')')?;
+    let word = stat
+        .get(end_of_name + 2..)?
+        .split(|&byte| byte == b' ')
+        .nth(36)?;
+    std::str::from_utf8(word).ok()?.parse().ok()
 }
 
 /// The letter after the last ") ". The name may contain that too, but only numbers follow the

@@ -96,6 +96,11 @@ impl Gauge {
     pub(crate) fn state(&self) -> Option<u8> {
         self.stat.as_ref()?.state()
     }
+
+    /// The CPU it runs on, or waits for. None if it sleeps, or nobody can say.
+    pub(crate) fn computes_on(&self) -> Option<usize> {
+        self.stat.as_ref()?.computes_on()
+    }
 }
 
 // SAFETY: `Cell`s are used by the M's own thread only, or under the idle lock (`next_idle`, `polling`); the rest is atomic.
@@ -385,6 +390,22 @@ impl M {
         }
     }
 
+    /// Pushes this thread from `cpu` to the next one that is `free`, of those it may run on, which are the same afterwards.
+    pub(crate) fn push_from(&self, cpu: usize, free: impl Fn(usize) -> bool) {
+        let tid = self.tid.load(Relaxed);
+        let Some(may) = CpuSet::of(tid) else {
+            return;
+        };
+        let others = std::iter::successors(may.after(cpu), |&next| may.after(next));
+        let room = others.take(may.len() - 1).find(|&next| free(next));
+        if let Some(room) = room
+            && CpuSet::only(room).is_some_and(|there| there.bind(tid))
+        {
+            may.bind(tid);
+            self.cpu.store(room, Relaxed);
+        }
+    }
+
     /// Gives a P to this idle thread together with the goroutine to run on it first.
     pub(crate) fn hand_with(&self, p: *const P, g: &G) {
         self.first.store(ptr::from_ref(g).cast_mut(), Relaxed);
@@ -414,5 +435,23 @@ impl M {
             everywhere.bind(0);
         }
         self.handed.load(Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_push_is_no_bond() {
+        let m = M::new(0, ptr::null());
+        m.tid.store(thread::tid(), Relaxed);
+        let (may, here) = (CpuSet::of(0).unwrap(), thread::cpu());
+        m.note_cpu();
+        m.push_from(here, |_| false);
+        assert_eq!(m.cpu(), here, "there was no room");
+        m.push_from(here, |cpu| cpu != here);
+        assert_eq!(CpuSet::of(0), Some(may));
+        assert_eq!(m.cpu() == here, may.len() == 1);
     }
 }

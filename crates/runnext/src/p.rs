@@ -12,7 +12,7 @@
 
 use std::cell::{Cell, UnsafeCell};
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 
 use runnext_core::list::List;
 use runnext_core::next::{self, View};
@@ -56,6 +56,8 @@ pub(crate) struct P {
     /// The M that owns it, for observers.
     pub(crate) m: AtomicPtr<M>,
     own: UnsafeCell<Own>,
+    /// The CPU its M is on, as far as that has noticed.
+    pub(crate) cpu: AtomicUsize,
     pub(crate) timers: Timers,
     pub(crate) watch: Watch,
     pub(crate) stats: Stats,
@@ -169,6 +171,7 @@ impl P {
                 next_id: 0,
                 ids_left: 0,
             }),
+            cpu: AtomicUsize::new(usize::MAX),
             timers: Timers::new(),
             watch: Watch::new(),
             stats: Stats::default(),

@@ -122,6 +122,20 @@ fn names_do_not_confuse_the_parser() {
 }
 
 #[test]
+fn the_cpu_is_found_behind_any_name() {
+    let numbers = (4..=52).map(|field| (100 + field).to_string());
+    let rest = numbers.collect::<Vec<_>>().join(" ");
+    for name in ["worker", "a) R 1 (b", ""] {
+        let stat = format!("12 ({name}) R {rest}\n");
+        assert_eq!(cpu_in(stat.as_bytes()), Some(139));
+    }
+    assert_eq!(cpu_in(b"12 (worker) R 1 2 3"), None);
+    assert_eq!(cpu_in(b""), None);
+    let me = StatReader::open(tid()).unwrap();
+    assert!(me.computes_on().unwrap() < 1 << 20);
+}
+
+#[test]
 fn the_descriptor_is_not_inherited() {
     let thread = StatReader::open(tid()).expect("alive");
     // SAFETY: asks for a flag.

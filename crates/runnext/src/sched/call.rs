@@ -431,6 +431,7 @@ pub(super) fn take_p(m: &M, p: *const P) {
     let to = unsafe { &*p };
     debug_assert!(!to.idle.load(Relaxed), "nobody gave P {} away", to.id);
     to.m.store(ptr::from_ref(m).cast_mut(), Relaxed);
+    to.cpu.store(m.cpu(), Relaxed);
     to.eye.taken();
     to.groups.taken(m);
     m.take(to);

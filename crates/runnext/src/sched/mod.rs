@@ -41,6 +41,7 @@ mod monitor;
 pub(crate) mod netpoll;
 pub(crate) mod preempt;
 pub(crate) mod report;
+mod room;
 mod seat;
 pub(crate) mod spawn;
 mod threads;
@@ -139,6 +140,8 @@ pub(crate) struct Shared {
     pub(crate) reporter: report::Reporter,
 
     procs: AtomicUsize,
+    /// How many CPUs there were when it was made.
+    cpus: usize,
     /// The number of Ps is the system's, not the program's.
     follows_system: AtomicBool,
     /// By id; made when first needed, freed with the runtime.
@@ -188,6 +191,7 @@ impl Shared {
             monitor,
             reporter: report::Reporter::default(),
             procs: AtomicUsize::new(0),
+            cpus: runnext_sys::cpu::available(),
             follows_system: AtomicBool::new(config.follows_system),
             allp: (0..MAX_PROCS)
                 .map(|_| AtomicPtr::new(ptr::null_mut()))

@@ -241,6 +241,7 @@ pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<()> {
         quiet: 0,
         timers_every: TIMERS_EVERY_NS,
         events: Watch::new(),
+        parted_at: 0,
         suspicion: None,
         tidy_at: 0,
     };
@@ -292,6 +293,8 @@ struct Keeper {
     /// How long to leave the timers of busy Ps alone.
     timers_every: u64,
     events: Watch,
+    /// When it last looked whether Ms crowd on a CPU.
+    parted_at: u64,
     suspicion: Option<Suspicion>,
     tidy_at: u64,
 }
@@ -430,6 +433,10 @@ impl Keeper {
         let (mut lively, mut answers) = (true, false);
         let procs = shared.procs();
         self.make_room(procs);
+        if now >= self.parted_at + STEADY_NS {
+            self.parted_at = now;
+            shared.part_crowds();
+        }
         let first = self.first(procs);
         for i in 0..procs {
             let Some(p) = shared.p((first + i) % procs) else {
@@ -444,7 +451,8 @@ impl Keeper {
             pace = pace.min(self.look_at(p, &mut light, now));
             answers |= light < before;
         }
-        if waiting > 0 && !answers && !lively {
+        let may_ask = shared.config.preemption && !shared.groups.is_used();
+        if may_ask && waiting > 0 && !answers && !lively {
             pace = pace.min(ASK_EVERY_NS); // who was asked before may give way to another that came meanwhile
         }
         self.timers_every = if lively {

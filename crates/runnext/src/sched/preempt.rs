@@ -165,6 +165,7 @@ fn slice_over(m: &'static M) {
         // Whoever runs when the timer ticks, for all that ran since its last tick: those that never run for long have their part by chance.
         g.charge(m.shared().config.time_slice.as_nanos() as u64);
     }
+    p.cpu.store(m.cpu(), Relaxed);
     let slice = p.slice.load(Relaxed);
     if m.timer_slice.replace(slice) != slice {
         return; // a new turn since the last tick

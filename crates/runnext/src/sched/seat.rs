@@ -301,7 +301,9 @@ pub(super) fn rest(m: &'static M) -> bool {
                     shared.monitor.watch_until(next); // whoever took the last one may not look
                     return sleep(m);
                 };
+                m.note_cpu();
                 take_p(m, p);
+                shared.find_room(m);
                 set_coarse_ns(now);
                 shared.run_all_timers(p, now);
                 return true;
@@ -331,6 +333,7 @@ pub(super) fn rest(m: &'static M) -> bool {
                 return false;
             }
             take_p(m, p);
+            shared.find_room(m);
             shared.queue_on(m.p(), found);
             return true;
         }
@@ -339,7 +342,9 @@ pub(super) fn rest(m: &'static M) -> bool {
                 shared.queue_global(found);
                 return sleep(m);
             };
+            m.note_cpu();
             take_p(m, p);
+            shared.find_room(m);
             shared.queue_on(p, found);
             return true;
         }

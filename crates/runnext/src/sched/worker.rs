@@ -367,6 +367,7 @@ fn sleep_after(m: &M, last: impl FnOnce()) -> bool {
         return false;
     }
     take_p(m, p);
+    m.shared().find_room(m);
     true
 }
 

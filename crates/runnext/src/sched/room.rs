@@ -1,0 +1,66 @@
+//! Which CPU an M computes on: not that of another, while there is one without.
+//!
+//! # Why
+//! The kernel often wakes a thread on the CPU of one that computes, or leaves two there, and the CPU beside it idle, until it balances some ticks
+//! later: 12 ms and more were seen on 2 CPUs. Threads that come and go do not mind. An M does not sleep while there is work, and all who wait for its P
+//! wait twice as long: with requests of 0.13 ms at a load of half, p99 was 10 ms in place of 1.
+//! Rejected: binding each M to a CPU (others use them, too); leaving it to the kernel (above).
+//!
+//! # Who looks
+//! | who                     | when                                    | what it knows of the others           |
+//! |-------------------------|-----------------------------------------|---------------------------------------|
+//! | an M                    | it has slept, and got a P               | where they woke up, or last used up a slice |
+//! | the monitor             | goroutines wait and no P is idle        | where they are, says the kernel       |
+//!
+//! Who finds two on one CPU moves one of them, and lets it run everywhere again: a push, not a bond. One that is locked to its goroutine is left alone:
+//! the program may have chosen its CPUs.
+//!
+//! Tunable: [`FEW`], a guess. The kernel's own search for an idle CPU is the better the more of them share a cache.
+
+use std::ptr;
+use std::sync::atomic::Ordering::*;
+
+use super::Shared;
+use crate::m::{Gauge, M};
+
+/// With more Ps than this it is the kernel's business: to look at one costs a cache line, or a system call.
+const FEW: usize = 8;
+
+impl Shared {
+    /// Whether there may be a CPU for each P, and few enough of them to look at.
+    fn has_room(&self) -> bool {
+        (2..=FEW.min(self.cpus)).contains(&self.procs())
+    }
+
+    /// `m`, the caller, has slept and got a P. If another one seems to compute on its CPU, it goes to one on which none does.
+    pub(super) fn find_room(&self, m: &M) {
+        let (here, own) = (m.cpu(), m.p());
+        let taken = |cpu: usize| {
+            let mut others = self.all_ps().take(self.procs());
+            others.any(|p| !ptr::eq(p, own) && !p.idle.load(Relaxed) && p.cpu.load(Relaxed) == cpu)
+        };
+        if self.has_room() && taken(here) {
+            m.push_from(here, |cpu| !taken(cpu));
+            own.cpu.store(m.cpu(), Relaxed);
+        }
+    }
+
+    /// Looks where the threads of all Ps are, and pushes one away that shares its CPU with another. By the monitor, within a look (`monitor`, I2).
+    pub(super) fn part_crowds(&self) {
+        if !self.has_room() {
+            return;
+        }
+        let mut found: [Option<(usize, &M)>; FEW] = [None; FEW];
+        for (p, place) in self.all_ps().take(self.procs()).zip(&mut found) {
+            // SAFETY: I2 of the monitor.
+            let m = unsafe { p.m.load(Acquire).as_ref() };
+            *place = m.and_then(|m| Some((m.gauge().and_then(Gauge::computes_on)?, m)));
+        }
+        let taken = |cpu: usize| found.iter().flatten().filter(|(at, _)| *at == cpu).count();
+        let is_free = |m: &M| m.g().is_none_or(|g| g.wired_to().is_none());
+        let mut crowded = found.iter().flatten().filter(|(cpu, _)| taken(*cpu) > 1);
+        if let Some((cpu, m)) = crowded.find(|(_, m)| is_free(m)) {
+            m.push_from(*cpu, |next| taken(next) == 0);
+        }
+    }
+}
