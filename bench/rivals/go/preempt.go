@@ -227,10 +227,13 @@ func tailReport(arrivals []int64, done, heavy []atomic.Int64, seconds float64) {
 		}
 		latency[i] = float64(answered-arrival) / 1e6
 	}
-	total, least, most := int64(0), heavy[0].Load(), int64(0)
+	total, least, most := int64(0), int64(0), int64(0)
 	for client := range heavy {
 		n := heavy[client].Load()
-		total, least, most = total+n, min(least, n), max(most, n)
+		if client == 0 || n < least {
+			least = n
+		}
+		total, most = total+n, max(most, n)
 	}
 	newReport("tail").percentiles("light_ms_", latency).put("unanswered", float64(unanswered)).
 		put("heavy_per_s", float64(total)/seconds).put("client_min", float64(least)).

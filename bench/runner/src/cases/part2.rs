@@ -103,10 +103,26 @@ fn mixed_load() -> Vec<Case> {
             .high("client_min", "requests", None)
             .high("client_max", "requests", None)
     };
+    // What a server is that nobody annoys: here queues and threads have to be where there is room.
+    let alone = |id, args| {
+        Case::new(2, id, "tail")
+            .args(args)
+            .quick("seconds=2")
+            .reps(3)
+            .on(&["go", "tokio", "may", "threads"])
+            .low("light_ms_p50", "ms", None)
+            .low("light_ms_p99", "ms", None)
+            .low("light_ms_p999", "ms", None)
+            .low("unanswered", "requests", None)
+    };
     vec![
         tail("tail-think1", "procs=2 think_us=1000 seconds=15")
             .title("mixed load, heavy clients think 1 ms, P=2"),
         tail("tail-think0", "procs=2 think_us=0 seconds=15")
             .title("mixed load, heavy clients never think, P=2"),
+        alone("short", "procs=2 clients=0 light_us=100 rate=8000 seconds=4")
+            .title("requests of 0.1 ms at a load of half, nobody heavy, P=2"),
+        alone("medium", "procs=2 clients=0 light_us=400 rate=2500 seconds=4")
+            .title("requests of 0.4 ms at a load of more than half, nobody heavy, P=2"),
     ]
 }
