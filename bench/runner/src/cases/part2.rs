@@ -120,9 +120,15 @@ fn mixed_load() -> Vec<Case> {
             .title("mixed load, heavy clients think 1 ms, P=2"),
         tail("tail-think0", "procs=2 think_us=0 seconds=15")
             .title("mixed load, heavy clients never think, P=2"),
-        alone("short", "procs=2 clients=0 light_us=100 rate=8000 seconds=4")
-            .title("requests of 0.1 ms at a load of half, nobody heavy, P=2"),
-        alone("medium", "procs=2 clients=0 light_us=400 rate=2500 seconds=4")
-            .title("requests of 0.4 ms at a load of more than half, nobody heavy, P=2"),
+        alone(
+            "short",
+            "procs=2 clients=0 light_us=100 rate=8000 seconds=4",
+        )
+        .title("requests of 0.1 ms at a load of half, nobody heavy, P=2"),
+        alone(
+            "medium",
+            "procs=2 clients=0 light_us=400 rate=2500 seconds=4",
+        )
+        .title("requests of 0.4 ms at a load of more than half, nobody heavy, P=2"),
     ]
 }

@@ -308,13 +308,14 @@ pub fn elastic(args: &Args) {
     let procs = args.procs() as f64;
     let phase = seconds(args, 2.0);
     let rows = rt.run(|| {
+        let cost = cost();
         let mut hogs = Hogs::new();
         if args.get("beside", true) {
             hogs.add(&groups[1], 2 * args.procs(), CHECK);
         }
         let rows = [0.6, 0.9, 0.6].map(|load| {
             let meter = Meter::start(&groups);
-            let late = foreground(&groups[0], load * procs, phase);
+            let late = foreground(&groups[0], load * procs, cost, phase);
             (load, late, meter.used(), meter.wall())
         });
         hogs.stop();
@@ -338,9 +339,22 @@ pub fn elastic(args: &Args) {
     report.print();
 }
 
-/// Requests of 0.5 ms of CPU at random times that load so many cores; how long each took.
-pub fn foreground(group: &TaskGroup, cores: f64, window: Duration) -> Vec<f64> {
-    let rate = cores / 500e-6;
+/// Steps of a request of about half a millisecond.
+const STEPS: u64 = 260_000;
+
+/// What a request costs here, in seconds: the least of a few, for what interrupts one is not its own.
+pub fn cost() -> f64 {
+    let timed = (0..40).map(|_| {
+        let begin = now_ns();
+        harness::work(STEPS);
+        now_ns() - begin
+    });
+    timed.min().unwrap_or(0) as f64 / 1e9
+}
+
+/// Requests at random times that load so many cores, each of which costs `cost` seconds of CPU; how long each took.
+pub fn foreground(group: &TaskGroup, cores: f64, cost: f64, window: Duration) -> Vec<f64> {
+    let rate = cores / cost;
     let requests = move || {
         let mut dice = Rng::new(3);
         let (tx, rx) = chan::unbounded::<f64>();
@@ -354,7 +368,7 @@ pub fn foreground(group: &TaskGroup, cores: f64, window: Duration) -> Vec<f64> {
             }
             let tx = tx.clone();
             runnext::go(move || {
-                harness::work(260_000);
+                harness::work(STEPS);
                 let _ = tx.send((now_ns() - at) as f64 / 1e6);
             });
         }

@@ -8,7 +8,7 @@ use harness::{Args, Report, now_ns, stir, work};
 use runnext::time::sleep;
 use runnext::{CpuLimit, Runtime, TaskGroup};
 
-use super::latency::foreground;
+use super::latency::{cost, foreground};
 use super::{CHECK, Hogs, Meter, on_a_thread, seconds};
 
 /// A group with the quota, in cores, and the burst, in ms, that are asked for.
@@ -137,7 +137,7 @@ pub fn server(args: &Args, rt: &Runtime) {
     let (mut took, excess, used, wall) = rt.run(|| {
         let meter = Meter::start(&groups);
         let (group, load) = (groups[0].clone(), 0.8 * limited.cores);
-        let requests = runnext::go(move || foreground(&group, load, window));
+        let requests = runnext::go(move || foreground(&group, load, cost(), window));
         let excess = limited.excess_ms(window);
         let took = requests.join().expect("no panic");
         (took, excess, meter.used(), meter.wall())
