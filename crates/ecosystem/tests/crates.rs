@@ -8,10 +8,15 @@ use std::time::{Duration, Instant};
 use ecosystem::certificates;
 use ecosystem::client::Sockets;
 use ecosystem::on_tokio::OnTokio;
+use futures_util::{SinkExt, StreamExt};
 use runnext::net::{SocketAddr, TcpListener, TcpStream};
 use runnext::{block_on, go, spawn, sync, time};
 use rustls::{ClientConnection, ServerConnection, StreamOwned};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio_util::codec::{Framed, LengthDelimitedCodec};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tokio_util::time::DelayQueue;
 use tungstenite::Message;
 
 /// Serves each connection in a goroutine of its own.
@@ -287,6 +292,61 @@ fn futures_of_tokio_run_in_goroutines() {
     assert_eq!(block_on(handle.spawn(ours)).unwrap().unwrap(), 43);
     assert_eq!(runnext::hazard::reported(), 0);
     drop(tokio);
+}
+
+/// A crate that knows tokio only: its codecs over tokio's sockets, its queue over tokio's timers, its tokens with tokio's tasks.
+#[runnext::test]
+fn a_crate_built_on_tokio_runs_in_goroutines() {
+    let tokio = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .unwrap();
+    let handle = tokio.handle().clone();
+    let addr = serve(|mut stream| {
+        let _ = std::io::copy(&mut stream.try_clone().unwrap(), &mut stream);
+    });
+    let (token, tracker) = (CancellationToken::new(), TaskTracker::new());
+    let talk = move |i: u64, stop: CancellationToken| async move {
+        let stream = tokio::net::TcpStream::connect(addr).await.unwrap();
+        let mut frames = Framed::new(stream, LengthDelimitedCodec::new());
+        let mut later = DelayQueue::new();
+        for round in 0..3 {
+            later.insert(format!("{i} says {round}"), Duration::from_millis(round));
+        }
+        let mut heard = Vec::new();
+        while let Some(due) = later.next().await {
+            let said: bytes::Bytes = due.into_inner().into();
+            frames.send(said).await.unwrap();
+            heard.push(frames.next().await.unwrap().unwrap());
+        }
+        assert!(stop.run_until_cancelled(frames.next()).await.is_none());
+        assert!(runnext::current().is_some(), "it runs in a goroutine");
+        heard
+    };
+    let all: Vec<_> = (0..10)
+        .map(|i| {
+            let task = tracker.track_future(talk(i, token.clone()));
+            let task = OnTokio::new(handle.clone(), task);
+            match i % 2 {
+                0 => spawn(task),
+                _ => go(move || block_on(task)),
+            }
+        })
+        .collect();
+    tracker.close();
+    // Once all have said what they had to, they wait for what never comes.
+    let canceler = OnTokio::new(handle, async move {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        token.cancel();
+        tracker.wait().await;
+    });
+    spawn(canceler).join().unwrap();
+    for (i, one) in all.into_iter().enumerate() {
+        let said = [0, 1, 2].map(|round| format!("{i} says {round}"));
+        assert_eq!(one.join().unwrap(), said);
+    }
+    assert_eq!(runnext::hazard::reported(), 0);
 }
 
 // ---- rusqlite ----
