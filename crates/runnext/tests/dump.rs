@@ -177,7 +177,7 @@ fn as_many_are_shown_as_are_counted() {
         tx.close();
         waiting.into_iter().for_each(|w| w.join().unwrap());
         until(|| runnext::num_goroutines() == 1);
-        assert_eq!(states().len(), 1);
+        until(|| states().len() == 1); // whoever ends is uncounted first
     });
 }
 
