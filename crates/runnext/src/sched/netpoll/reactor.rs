@@ -31,6 +31,7 @@ use super::harvest::Harvest;
 use super::hub::Hub;
 use crate::sched::call::Call;
 use crate::sched::waker::{Slot, use_up};
+use crate::swallow;
 
 /// The hub of the futures that no runtime runs; its thread stays.
 pub(super) fn reactor() -> io::Result<Arc<Hub>> {
@@ -99,6 +100,8 @@ fn ring_due() -> Option<u64> {
         if let Some(waker) = bell.waker.take() {
             use_up(waker);
         }
+        // Its future may have set another and gone since: then that waker is dropped here.
+        swallow::panics(move || drop(bell));
     }
 }
 
