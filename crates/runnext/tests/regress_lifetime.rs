@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use common::{Counted, built, message, runtime, thread_id, until, until_asleep};
+use common::{Counted, built, child, message, runtime, thread_id, until, until_asleep};
 use runnext::goroutine::Builder;
 use runnext::{
     Goroutine, JoinHandle, OsThreadGuard, Runtime, block_on, chan, current, go, goroutine_local,
@@ -337,4 +337,32 @@ fn a_thread_guard_kept_from_poll_to_poll_counts_on_its_own_thread_only() {
             task.join().unwrap();
         }
     });
+}
+
+// ---- what threads leave ----
+
+/// The table of a plain thread's locals was emptied when it ended, and never freed.
+#[test]
+fn the_locals_of_a_plain_thread_are_freed_with_their_table() {
+    const THREADS: usize = 2_000;
+    goroutine_local! {
+        static USED: Cell<u64> = Cell::new(0);
+    }
+    child(&[], || {
+        // SAFETY: no preconditions.
+        let in_use = || unsafe { libc::mallinfo2() }.uordblks;
+        let some = |n: usize| {
+            for _ in 0..n {
+                std::thread::spawn(|| USED.with(|used| used.set(1)))
+                    .join()
+                    .unwrap();
+            }
+        };
+        some(100); // what is made once
+        let before = in_use();
+        some(THREADS);
+        let each = in_use().saturating_sub(before) / THREADS;
+        assert!(each < 16, "{each} bytes for each thread");
+    })
+    .passed();
 }
