@@ -203,8 +203,12 @@ impl Core {
         while let Some(last) = path.last() {
             match last.next(over.take()) {
                 Some(next) if next.cancel_one() => path.push(next),
-                Some(late) => over = Some(late), // I1
-                None => over = path.pop(),       // I3
+                Some(late) => {
+                    // They have ended too (I1). If its context has gone, nobody else takes them out.
+                    while let Some(_gone) = late.next_orphan() {}
+                    over = Some(late);
+                }
+                None => over = path.pop(), // I3
             }
         }
         true
@@ -298,4 +302,36 @@ impl Core {
 /// The deadline of those without one.
 pub(super) fn never() -> Instant {
     Instant::from_ns(crate::sched::timers::NEVER)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// One whose context goes while its parent is being canceled leaves its orphans to who cancels, who left them behind if its deadline
+    /// had passed.
+    #[test]
+    fn orphans_of_one_that_is_late_when_its_parent_is_canceled_are_freed() {
+        let parent = Core::new(never());
+        let soon = Instant::after(Duration::from_millis(300));
+        let child = Core::new(soon);
+        parent.adopt(&child);
+        let orphan = Core::new(soon);
+        child.adopt(&orphan);
+        let _waits = orphan.done();
+        orphan.leave(Some(&child));
+        assert_eq!(child.count(), (0, 1));
+        let gone = Arc::downgrade(&orphan);
+        drop(orphan);
+        while !child.is_late() {
+            std::thread::yield_now();
+        }
+        assert!(parent.cancel_one());
+        child.leave(Some(&parent)); // between the two halves of a cancellation
+        assert!(parent.cancel());
+        drop((parent, child));
+        assert!(gone.upgrade().is_none());
+    }
 }
