@@ -19,6 +19,7 @@ use super::wait::{Mode, Node, Outcome, Queue, Step};
 use super::{Flavor, Probe};
 use crate::lock::Lock;
 use crate::sched::call::Call;
+use crate::sched::wait::Ticket;
 
 pub(super) struct Zero {
     lock: Lock<Both>,
@@ -60,6 +61,20 @@ impl Zero {
             .store(!both.receivers.is_empty(), Release);
     }
 
+    /// Whether a sender other than the holder of `own` waits. Those who cannot be served leave, which may leave nobody (I2).
+    fn senders_serve(&self, both: &mut Both, own: Ticket) -> bool {
+        let serve = both.senders.serves_other(own);
+        self.mirror_senders(both);
+        serve
+    }
+
+    /// The same for receivers.
+    fn receivers_serve(&self, both: &mut Both, own: Ticket) -> bool {
+        let serve = both.receivers.serves_other(own);
+        self.mirror_receivers(both);
+        serve
+    }
+
     #[inline]
     fn queue_send(&self, both: &mut Both, node: &Node) {
         // SAFETY: the caller keeps the node until its wait is over.
@@ -83,7 +98,7 @@ impl Zero {
         let mut both = self.lock.lock();
         let closed = self.closed.load(Relaxed);
         if let Mode::QueueMore(own) = mode {
-            if !closed && !both.receivers.serves_other(own) {
+            if !closed && !self.receivers_serve(&mut both, own) {
                 self.queue_send(&mut both, node);
                 return Step::Blocked;
             }
@@ -153,7 +168,7 @@ impl<T> Flavor<T> for Zero {
         let mut both = self.lock.lock();
         let closed = self.closed.load(Relaxed);
         if let Mode::QueueMore(own) = mode {
-            if !closed && !both.receivers.serves_other(own) {
+            if !closed && !self.receivers_serve(&mut both, own) {
                 self.queue_send(&mut both, node);
                 return Step::Blocked;
             }
@@ -187,7 +202,7 @@ impl<T> Flavor<T> for Zero {
         let mut both = self.lock.lock();
         let closed = self.closed.load(Relaxed);
         if let Mode::QueueMore(own) = mode {
-            if !closed && !both.senders.serves_other(own) {
+            if !closed && !self.senders_serve(&mut both, own) {
                 self.queue_recv(&mut both, node);
                 return Step::Blocked;
             }
