@@ -70,6 +70,41 @@ pub fn wait(
     }
 }
 
+/// Whether nothing comes any more: the socket was shut down for reading, through whatever descriptor. Does not block; async-signal-safe.
+///
+/// ```
+/// use std::net::Shutdown;
+/// use std::os::fd::AsRawFd;
+/// use std::os::unix::net::UnixDatagram;
+///
+/// let (socket, _peer) = UnixDatagram::pair()?;
+/// let twin = socket.try_clone()?;
+/// assert!(!runnext_sys::ready::is_shut(socket.as_raw_fd()));
+/// twin.shutdown(Shutdown::Read)?;
+/// assert!(runnext_sys::ready::is_shut(socket.as_raw_fd()));
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub fn is_shut(fd: RawFd) -> bool {
+    let mut asked = libc::pollfd {
+        fd,
+        events: libc::POLLRDHUP,
+        revents: 0,
+    };
+    let (at_once, mask, size) = (clock::timespec(0), ptr::null::<u8>(), 0);
+    // SAFETY: both are alive, and it is one descriptor; no signal mask.
+    let ret = unsafe {
+        syscall!(
+            libc::SYS_ppoll,
+            &raw mut asked,
+            1,
+            &raw const at_once,
+            mask,
+            size
+        )
+    };
+    ret == 1 && asked.revents & libc::POLLRDHUP != 0
+}
+
 /// Ends a [`wait`] from another thread, once.
 #[derive(Debug)]
 pub struct Kick(OwnedFd);

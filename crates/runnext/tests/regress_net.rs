@@ -378,3 +378,35 @@ fn a_deadline_that_comes_ends_the_wait_of_a_future() {
         }
     });
 }
+
+/// Shut down through a duplicate that runnext knows nothing of: a goroutine waited for ever, a plain thread went round and round.
+#[test]
+fn a_datagram_socket_shut_down_through_another_descriptor_has_nothing_to_come() {
+    let pair = || {
+        let (here, there) = std::os::unix::net::UnixDatagram::pair().unwrap();
+        let twin = here.try_clone().unwrap();
+        (UnixDatagram::from_std(here).unwrap(), twin, there)
+    };
+    // Before, and while it waits.
+    let rt = runtime(1);
+    let (socket, twin, _there) = pair();
+    twin.shutdown(Shutdown::Both).unwrap();
+    assert_eq!(socket.recv(&mut [0; 8]).unwrap(), 0);
+    assert_eq!(rt.run(|| socket.recv_from(&mut [0; 8])).unwrap().0, 0);
+    let (socket, twin, _there) = pair();
+    rt.run(move || {
+        let waits = go(move || socket.recv(&mut [0; 8]));
+        until_waits(&waits, "IO wait");
+        twin.shutdown(Shutdown::Read).unwrap();
+        assert_eq!(waits.join().unwrap().unwrap(), 0);
+    });
+    let (socket, twin, _there) = pair();
+    let (tell, told) = std::sync::mpsc::channel();
+    let waits = std::thread::spawn(move || {
+        tell.send(thread_id()).unwrap();
+        socket.recv(&mut [0; 8])
+    });
+    until_asleep(told.recv().unwrap(), libc::SYS_ppoll);
+    twin.shutdown(Shutdown::Read).unwrap();
+    assert_eq!(waits.join().unwrap().unwrap(), 0);
+}
