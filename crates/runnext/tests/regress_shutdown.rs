@@ -2,15 +2,15 @@
 
 mod common;
 
-use std::future::{pending, poll_fn};
+use std::future::{Future, pending, poll_fn};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering::*};
-use std::task::Poll;
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use common::{child, holdings, runtime, shows, thread_id, until, until_asleep};
 use runnext::sync::Mutex;
-use runnext::{JoinHandle, Runtime, block_on, chan};
+use runnext::{JoinHandle, Runtime, block_on, chan, future};
 
 /// Calls a function when it is dropped.
 struct AtDrop<F: FnMut()>(F);
@@ -203,4 +203,56 @@ fn an_abandoned_goroutine_that_computes_gives_back_its_locks_and_may_end() {
     stopped.store(true, SeqCst);
     assert_eq!(waits.join().unwrap(), 7);
     assert_eq!(ends.join().unwrap(), "done");
+}
+
+/// A waker that counts, and is not the runtime's own.
+#[derive(Default)]
+struct Count(AtomicUsize);
+
+impl Wake for Count {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, SeqCst);
+    }
+}
+
+impl Count {
+    fn poll(self: &Arc<Self>, nap: &mut future::Sleep) -> Poll<()> {
+        let waker = Waker::from(Arc::clone(self));
+        std::pin::pin!(nap).poll(&mut Context::from_waker(&waker))
+    }
+}
+
+/// A sleep that was polled in a runtime last lost its wake-up with it, though whoever waits need not be there.
+#[test]
+fn a_sleep_outlives_the_runtime_that_polled_it() {
+    let (rt, count) = (runtime(1), Arc::<Count>::default());
+    let mut nap = future::sleep(Duration::from_secs(3600));
+    assert!(rt.run(|| count.poll(&mut nap)).is_pending());
+    drop(rt);
+    assert_eq!(count.0.load(SeqCst), 1); // it must look for another clock
+    nap.reset(runnext::time::Instant::now() + Duration::from_millis(1));
+    block_on(nap);
+}
+
+/// The same if it is polled there when the runtime has stopped, by one that goes on with what it computes.
+#[test]
+fn a_sleep_polled_in_a_runtime_that_has_stopped_ends() {
+    let (rt, count) = (runtime(1), Arc::<Count>::default());
+    let (begun, stopped) = <(Arc<AtomicBool>, Arc<AtomicBool>)>::default();
+    let polls = {
+        let (count, begun, stopped) = (Arc::clone(&count), Arc::clone(&begun), Arc::clone(&stopped));
+        rt.go(move || {
+            begun.store(true, SeqCst);
+            while !stopped.load(SeqCst) {}
+            let mut nap = future::sleep(Duration::from_millis(1));
+            let polled = count.poll(&mut nap);
+            (polled, nap)
+        })
+    };
+    until(|| begun.load(SeqCst));
+    assert_eq!(rt.shutdown(Duration::ZERO).abandoned, 1);
+    stopped.store(true, SeqCst);
+    let (polled, nap) = polls.join().unwrap();
+    until(|| polled.is_ready() || count.0.load(SeqCst) == 1);
+    drop(nap);
 }

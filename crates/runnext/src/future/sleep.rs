@@ -1,11 +1,12 @@
 //! `sleep` as a future.
 //!
 //! Its alarm is in the runtime whose goroutine polled it last, or with the reactor if that was a plain thread. One that moves between them takes it along:
-//! a runtime it has left may end, and its timers with it.
+//! a runtime it has left may end, and its timers with it. The one it is in may end too: then it is woken before its time, and sees to that.
 
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -181,7 +182,8 @@ impl Future for Sleep {
         if self.deadline.as_ns() == NEVER {
             return Poll::Pending;
         }
-        let m = m::current();
+        // One that has stopped rings nobody.
+        let m = m::current().filter(|m| !m.shared().stopped.load(Relaxed));
         if let Some(alarm) = &self.alarm
             && alarm.is_at(m)
             && alarm.set_waker(cx.waker())

@@ -491,8 +491,8 @@ impl Shared {
         self.watch_until(when);
     }
 
-    /// The runtime has stopped, and nothing fires any more: drops the functions of timers. In user context; who arms one from here on sees that it
-    /// has stopped, and does the same.
+    /// The runtime has stopped, and nothing fires any more: drops the functions of timers, and rings alarms before their time. In user context; who
+    /// arms one from here on sees that it has stopped, and does the same.
     pub(crate) fn drop_tasks(&self) {
         for p in self.all_ps() {
             loop {
@@ -500,8 +500,10 @@ impl Shared {
                 let batch = p.timers.take_any(self);
                 drop(call);
                 for sleeper in batch.iter() {
-                    if let What::Start(cell, turn) = sleeper.what() {
-                        cell.give_up(turn);
+                    match sleeper.what() {
+                        What::Start(cell, turn) => cell.give_up(turn),
+                        What::Ring(cell, turn) => cell.give_up(turn),
+                        What::Wait(_) => {} // abandoned
                     }
                 }
                 if batch.len < BATCH {

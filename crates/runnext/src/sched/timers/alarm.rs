@@ -8,6 +8,7 @@
 
 use std::ptr::{self, NonNull};
 use std::sync::Weak;
+use std::sync::atomic::Ordering::*;
 use std::task::Waker;
 
 use super::Sleeper;
@@ -17,7 +18,7 @@ use crate::m::M;
 use crate::p::P;
 use crate::sched::Shared;
 use crate::sched::call::Call;
-use crate::sched::waker::Slot;
+use crate::sched::waker::{Slot, use_up};
 
 static POOL: Pool<Slot> = Pool::new();
 
@@ -28,6 +29,16 @@ impl Cell<Slot> {
             return None;
         }
         self.content.ring(shared, Some(p))
+    }
+
+    /// The runtime has stopped, and nobody comes at that moment: rings at once. The future need not be of this runtime; it is polled again, and
+    /// waits elsewhere. In user context.
+    pub(super) fn give_up(&self, turn: u32) {
+        if self.claim(turn)
+            && let Some(waker) = self.content.take()
+        {
+            use_up(waker);
+        }
     }
 }
 
@@ -41,7 +52,7 @@ pub(crate) struct Alarm {
 }
 
 impl Alarm {
-    /// Rings `waker` at `when`.
+    /// Rings `waker` at `when`; before that if the runtime stops.
     pub(crate) fn new(m: &M, when: u64, waker: &Waker) -> Alarm {
         let shared = m.shared();
         let cell = POOL.take(Slot::new);
@@ -49,13 +60,20 @@ impl Alarm {
         let call = Call::brief();
         let turn = cell.arm();
         let p = shared.p_of(&call);
-        if p.timers.insert(when, Sleeper::alarm(cell, turn), shared) {
+        let first = p.timers.insert(when, Sleeper::alarm(cell, turn), shared);
+        let stopped = shared.stopped.load(SeqCst);
+        if first && !stopped {
             shared.tell_earlier(when);
+        }
+        let heap = p.id;
+        drop(call);
+        if stopped {
+            cell.give_up(turn); // as in `Task::arm`: `drop_tasks` may have gone by
         }
         Alarm {
             cell,
             shared: shared.weak(),
-            heap: p.id,
+            heap,
             turn,
         }
     }
