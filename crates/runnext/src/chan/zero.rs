@@ -296,3 +296,43 @@ impl<T> Flavor<T> for Zero {
         Some(0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::wait::node;
+    use super::*;
+
+    /// Who queued up beside a peer whose wait had ended elsewhere took it out, and left word that somebody waits: `select` went round and round.
+    #[test]
+    fn who_takes_out_the_last_says_so() {
+        let zero = Zero::new();
+        let (mut value, call) = (7_u32, Call::enter());
+        let at = &raw mut value;
+        let waiter = call.waiter();
+        let used_up = waiter.draw();
+        let peer = node(waiter, Some(used_up), at.cast());
+        // SAFETY: the nodes and the slot outlive the channel's use of them.
+        unsafe {
+            let queued = Flavor::<u32>::recv(&zero, at, &peer, Mode::Queue);
+            assert_eq!(queued, Step::Blocked);
+            assert!(Flavor::<u32>::probe_send(&zero).ready && used_up.claim());
+            let own = waiter.draw();
+            let sender = node(waiter, Some(own), at.cast());
+            let queued = Flavor::<u32>::send(&zero, at, &sender, Mode::QueueMore(own));
+            assert_eq!(queued, Step::Blocked);
+            assert!(!Flavor::<u32>::probe_send(&zero).ready);
+            // And the other way round.
+            Flavor::<u32>::leave_send(&zero, &sender);
+            let sender = node(waiter, Some(used_up), at.cast());
+            assert_eq!(
+                Flavor::<u32>::send(&zero, at, &sender, Mode::Queue),
+                Step::Blocked
+            );
+            let receiver = node(waiter, Some(own), at.cast());
+            let queued = Flavor::<u32>::recv(&zero, at, &receiver, Mode::QueueMore(own));
+            assert_eq!(queued, Step::Blocked);
+            assert!(!Flavor::<u32>::probe_recv(&zero).ready);
+            Flavor::<u32>::leave_recv(&zero, &receiver);
+        }
+    }
+}
