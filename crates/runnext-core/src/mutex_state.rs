@@ -46,6 +46,9 @@
 //! I4  STARVING set means LOCKED is set, or a token is on its way: it is entered on a held mutex only. Entered on a free
 //!     one, nobody would ever unlock.
 //!
+//! A waiter that the gate loses, because nobody will ever run it again, stays counted. So some unlock takes out a count and leaves a token that
+//! nobody waits for. It stands for the awake locker of I3, and for the one on its way of I4: who comes to wait next takes it, and looks.
+//!
 //! # Context
 //! Lock-free but for the gate's `wait`. Release/Acquire on the word order the protected data; a token must
 //! do the same (it follows an unlock).

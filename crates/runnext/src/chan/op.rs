@@ -98,7 +98,7 @@ unsafe fn send_slow<T, F: Flavor<T>>(
 #[inline]
 pub(super) fn recv_until<T, F: Flavor<T>>(chan: &F, deadline: u64) -> Result<T, Not> {
     let mut slot = MaybeUninit::uninit();
-    let call = Call::enter();
+    let call = Call::begin();
     // SAFETY: the slot is ours, and empty.
     match unsafe { chan.quick_recv(slot.as_mut_ptr()) } {
         Step::Done(peer) => {

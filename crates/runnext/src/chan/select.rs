@@ -291,7 +291,7 @@ fn still_not(cases: &[Case]) -> bool {
 fn attempt_one(cases: &mut [Case], ready: u32, limit: Limit) -> Turn {
     let mut call = match limit {
         Limit::Now => Call::brief(), // not said to block, but for promises
-        Limit::At(_) => Call::enter(),
+        Limit::At(_) => Call::begin(),
     };
     let nth = if ready == 1 { 0 } else { roll(&call, ready) };
     let index = cases
@@ -342,7 +342,7 @@ fn wait_for_one(cases: &mut [Case], limit: Limit) -> Turn {
     let Limit::At(deadline) = limit else {
         return Turn::TimedOut;
     };
-    let mut call = Call::enter();
+    let mut call = Call::begin();
     let ticket = call.waiter().draw();
     let (queued, step) = queue_all(cases, &call, ticket);
     let mut chosen = Chosen {

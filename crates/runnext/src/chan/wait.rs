@@ -13,7 +13,7 @@
 //! | Again   | look again: the peer broke its promise, or the timer was set anew    |
 //!
 //! # Protocol: why a node is never touched after its waiter returned
-//! server: 1 under the queue's lock: take the node out  2 claim its ticket, if it has one; on failure forget the node
+//! server: 1 under the queue's lock: take the node out  2 claim its ticket, if it has one; on failure, or if its waiter is gone, forget the node
 //!         3 move the value, set the outcome, copy the `Waiter`  4 unlock  5 wake by the copy
 //! waiter: 1 under the lock: queue the node  2 unlock, park  3 if it had a ticket and the outcome is Pending: lock, leave
 //!         the queue, unlock  4 return
@@ -172,12 +172,21 @@ impl Entry {
         self.end(Outcome::Done)
     }
 
+    /// Makes its wait the caller's to end. Not of one that will never go on: what it would get is lost.
     #[inline]
     fn claim(&self) -> bool {
+        if self.waiter.is_gone() {
+            return false;
+        }
         match self.ticket {
             None => true,
             Some(ticket) => ticket.claim(),
         }
+    }
+
+    /// Whether a claim could succeed.
+    fn can_be_served(&self) -> bool {
+        !self.waiter.is_gone() && self.ticket.is_none_or(Ticket::is_open)
     }
 }
 
@@ -233,13 +242,13 @@ impl Queue {
     /// Whether somebody else than the holder of `own` could be served. Those who cannot leave.
     pub(crate) fn serves_other(&mut self, own: Ticket) -> bool {
         while let Some(first) = self.0.front()
-            && first.ticket.is_some_and(|ticket| !ticket.is_open())
+            && !first.can_be_served()
         {
             self.0.pop_front();
         }
         self.0
             .iter()
-            .any(|node| node.ticket.is_none_or(|t| t != own && t.is_open()))
+            .any(|node| node.ticket != Some(own) && node.can_be_served())
     }
 
     /// The waiter leaves without having been served. Under the lock.

@@ -6,7 +6,8 @@
 //!
 //! # Protocol
 //! enter:  USER→RT. If that fails the P was taken away: wait for one, with the goroutine wired to this thread.
-//! leave:  store USER, then look whether somebody asked this thread to give way (but in brief calls); when all has stopped, for ever.
+//! leave:  store USER, then look whether somebody asked this thread to give way (but in brief calls); when all has stopped, for ever. Calls
+//!         that take something look for that first too ([`Call::begin`]).
 //! poll:   an attempt that came to nothing, and may be made in a loop, is a checkpoint that keeps its thread ([`checkpoint_here`]).
 //! park:   publish the waiter first, drop all locks, then [`Call::park`]. Returns with the call still open, perhaps on
 //!         another thread.
@@ -50,7 +51,23 @@ impl Call {
     /// Opens a call.
     #[inline]
     pub(crate) fn enter() -> Call {
+        Call::enter_on(m::current())
+    }
+
+    /// Opens a call that takes something, or waits for it. One that all has stopped for does not begin: it would stop at the end, with what it took.
+    #[inline]
+    pub(crate) fn begin() -> Call {
         let m = m::current();
+        if let Some(m) = m
+            && m.note.is_left()
+        {
+            stop_first(m);
+        }
+        Call::enter_on(m)
+    }
+
+    #[inline]
+    fn enter_on(m: Option<&'static M>) -> Call {
         if let Some(m) = m
             && !m.try_enter()
             && !enter_slow(m)
@@ -552,6 +569,15 @@ fn give_way(m: &'static M, way: Way) {
         m.leave();
     }
     std::mem::forget(call);
+}
+
+/// Takes up the last note before a call; others wait until its end.
+#[cold]
+#[inline(never)]
+fn stop_first(m: &'static M) {
+    if m.shared().stopped.load(Relaxed) {
+        give_way(m, Way::Switch);
+    }
 }
 
 /// The runtime has stopped, and has abandoned this goroutine: it ends here, at a call that might have blocked, and with it its thread. Calls that

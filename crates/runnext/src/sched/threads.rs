@@ -28,7 +28,7 @@ use runnext_core::park;
 use runnext_sys::{clock, futex, signal};
 
 use super::call::Call;
-use super::{Shared, preempt, worker};
+use super::{Shared, preempt, wait, worker};
 use crate::dump;
 use crate::fatal::fatal;
 use crate::fences;
@@ -200,6 +200,7 @@ impl Shared {
     /// No M dispatches anything from now on. Returns when all threads are gone but those that are inside an abandoned
     /// goroutine's code.
     pub(crate) fn stop(&self) {
+        self.note_abandoned();
         {
             // A goroutine of another runtime may be the one to call: it is not preempted while it holds the lock.
             let _call = Call::brief();
@@ -223,6 +224,14 @@ impl Shared {
         if let Some(handle) = handle {
             // It does not panic; if it did, its threads are as gone as they will be.
             let _ = handle.join();
+        }
+        self.note_abandoned(); // some may have been made meanwhile
+    }
+
+    /// Those who find goroutines of this runtime in a wait list look whether they are gone from now on, if there are any.
+    fn note_abandoned(&self) {
+        if self.live() != 0 {
+            wait::note_abandoned();
         }
     }
 

@@ -13,6 +13,12 @@
 //! One wake-up per wait. Whoever takes a waiter out of a list (or wins its ticket) wakes it, once; a waiter whose ticket
 //! was claimed by another party parks until that wake-up comes, even if it no longer needs it.
 //!
+//! # Those who are gone
+//! A runtime that stops leaves goroutines in wait lists, shared with threads and other runtimes, and never runs them again. What such a one is
+//! given is lost, so whoever takes waiters out of a list asks [`Waiter::is_gone`] under the list's lock, before it claims anything,
+//! and drops the node from the list if so. Nodes and headers of the abandoned are never freed. Once `stopped` is set no goroutine of that runtime
+//! begins to run, so none is passed over that could still go on, but one that is on its way into the wait, which has no right to what comes.
+//!
 //! | thread's word | meaning                  | left by                |
 //! |---------------|--------------------------|------------------------|
 //! | 0             | running or waiting       | waker → 1              |
@@ -21,12 +27,21 @@
 use std::cell::Cell;
 use std::ptr::NonNull;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 
+use runnext_core::park;
 use runnext_sys::futex;
 
 use super::deadlock::{self, BLOCKED, TIMED};
 use crate::g::G;
+
+/// Some runtime of this process has abandoned goroutines. What lists are asked for as long as none has.
+static ABANDONED: AtomicBool = AtomicBool::new(false);
+
+/// A runtime that stops has goroutines left.
+pub(super) fn note_abandoned() {
+    ABANDONED.store(true, SeqCst);
+}
 
 /// Somebody who waits, or is about to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +100,23 @@ impl Waiter {
             Who::Goroutine(g) => unsafe { &(*g.as_ptr()).claim },
             Who::Thread(parker) => &parker.claim,
         }
+    }
+
+    /// Whether it is a goroutine that its runtime has abandoned, and that must not be given anything. Of one in a wait list, with its lock held.
+    #[inline]
+    pub(crate) fn is_gone(self) -> bool {
+        ABANDONED.load(Relaxed) && self.is_abandoned()
+    }
+
+    #[cold]
+    fn is_abandoned(self) -> bool {
+        let Who::Goroutine(g) = self.who() else {
+            return false;
+        };
+        // SAFETY: it is in a list, so it has not ended, and its runtime's memory is there.
+        let (g, shared) = unsafe { (g.as_ref(), super::shared_of(g.as_ref())) };
+        // An errand goes on where it can: whom it wakes may be of another runtime. Not once it waits.
+        shared.stopped.load(SeqCst) && (!g.vtable().errand || g.state.get() == park::WAITING)
     }
 
     /// Draws a ticket for the next wait. By the waiter itself.

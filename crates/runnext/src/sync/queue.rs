@@ -14,6 +14,7 @@
 //! waker:  1 lock  2 [`Queue::pop`] or [`Queue::take`]  3 unlock  4 wake what came out
 //! A wait with a deadline draws a ticket. The waker claims it when it takes the node out; one that is too late drops the node
 //! from the list and goes on to the next. The waiter whose deadline came takes its node out itself, if it is still there.
+//! One that its runtime has abandoned (`sched::wait`) is dropped from the list in the same way.
 //!
 //! # Invariants
 //! I1  A linked node is alive: its owner stays in `wait` until it was taken out, by a waker or by itself.
@@ -139,15 +140,24 @@ impl Queue {
     /// Takes out the first that still waits. The caller must wake it, after unlocking (I2).
     #[must_use = "nobody else will wake it"]
     pub(super) fn pop(&mut self) -> Option<Waiter> {
-        self.pop_node().map(|node| node.waiter)
+        self.pop_node(&mut 0).map(|node| node.waiter)
     }
 
-    /// Takes out the first that still waits; it stays put until the caller wakes it.
-    fn pop_node(&mut self) -> Option<&'static waitlist::Node<Entry>> {
+    /// As [`pop`](Self::pop), of a queue in which there is one at most: whether it was there, and is gone.
+    pub(super) fn pop_only(&mut self) -> (Option<Waiter>, bool) {
+        let mut gone = 0;
+        let waiter = self.pop_node(&mut gone).map(|node| node.waiter);
+        (waiter, gone != 0)
+    }
+
+    /// Takes out the first that still waits; it stays put until the caller wakes it. Adds to `gone` those it passes over because they are.
+    fn pop_node(&mut self, gone: &mut usize) -> Option<&'static waitlist::Node<Entry>> {
         loop {
             // SAFETY: linked until just now, so alive; and if its ticket is ours, or it has none, it waits for us (I1, I2).
             let node = unsafe { self.0.pop_front()?.as_ref() };
-            if node.ticket.is_none_or(Ticket::claim) {
+            if node.waiter.is_gone() {
+                *gone += 1;
+            } else if node.ticket.is_none_or(Ticket::claim) {
                 return Some(node);
             }
         }
@@ -159,18 +169,26 @@ impl Queue {
     }
 
     /// Takes out the first `n`, or as many as there are; and says how many.
-    pub(super) fn take(&mut self, n: usize) -> (Batch, usize) {
+    pub(super) fn take(&mut self, n: usize) -> (Batch, Taken) {
         let mut batch = Batch(WaitList::new());
-        let mut taken = 0;
-        while taken < n
-            && let Some(node) = self.pop_node()
+        let mut taken = Taken { live: 0, gone: 0 };
+        while taken.live < n
+            && let Some(node) = self.pop_node(&mut taken.gone)
         {
             // SAFETY: in no list now, and its owner waits until the batch wakes it (I2).
             unsafe { batch.0.push_back(node) };
-            taken += 1;
+            taken.live += 1;
         }
         (batch, taken)
     }
+}
+
+/// How many were taken out of a queue.
+pub(super) struct Taken {
+    /// Those in the batch.
+    pub(super) live: usize,
+    /// Those whose runtime has abandoned them.
+    pub(super) gone: usize,
 }
 
 /// Waiters taken out of a queue, to be woken.

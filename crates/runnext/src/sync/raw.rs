@@ -79,7 +79,7 @@ impl Spot {
         }
     }
 
-    /// Leaves one token.
+    /// Leaves one token. Those who have been abandoned do not take it; it stays for who comes next.
     pub(super) fn give(&self, call: &Call) {
         let waiter = {
             let mut inner = self.inner.lock();
@@ -94,15 +94,33 @@ impl Spot {
         }
     }
 
-    /// Leaves `n` tokens at once.
-    pub(super) fn give_many(&self, call: &Call, n: usize) {
-        let batch: Batch = {
+    /// Leaves one token for the only one who ever waits here. False: it has been abandoned, and there is none.
+    #[must_use]
+    pub(super) fn give_to_one(&self, call: &Call) -> bool {
+        let (waiter, gone) = {
+            let mut inner = self.inner.lock();
+            let (waiter, gone) = inner.queue.pop_only();
+            inner.tokens += usize::from(waiter.is_none() && !gone);
+            (waiter, gone)
+        };
+        if let Some(waiter) = waiter {
+            call.wake(waiter);
+        }
+        !gone
+    }
+
+    /// Leaves `n` tokens at once, one for each of those who wait, or are about to. Returns for how many of them there is none, because they
+    /// have been abandoned.
+    #[must_use]
+    pub(super) fn give_many(&self, call: &Call, n: usize) -> usize {
+        let (batch, gone): (Batch, usize) = {
             let mut inner = self.inner.lock();
             let (batch, taken) = inner.queue.take(n);
-            inner.tokens += n - taken;
-            batch
+            inner.tokens += n.saturating_sub(taken.live + taken.gone);
+            (batch, taken.gone)
         };
         batch.wake(call);
+        gone
     }
 }
 
@@ -334,7 +352,7 @@ impl Gate for AtSpot<'_> {
     fn wait(&self, front: bool) {
         let place = if front { Place::Front } else { Place::Back };
         groups::lend_to(self.owner.load(Relaxed));
-        self.spot.take(&mut Call::enter(), place, self.reason);
+        self.spot.take(&mut Call::begin(), place, self.reason);
     }
 
     fn may_spin(&self, round: u32) -> bool {

@@ -32,6 +32,8 @@
 //!     brings it to 0 after step 3 has begun, and only that one speaks for the token.
 //! I3  `readers + PENDING` stays below `PENDING`: one above [`MAX_READERS`] panics, so that leaked guards cannot turn the
 //!     sign around.
+//! I4  One that waits and is abandoned with its runtime (`sched::wait`) is counted until it would get its token. Then it is counted out, as if it
+//!     had come and left at once; a writer with all it has announced.
 //!
 //! Tests: `tests/sync/rwlock.rs`.
 
@@ -153,7 +155,31 @@ impl RawRwLock {
     #[inline(never)]
     fn unread_slow(&self) {
         if self.leaving.fetch_sub(1, AcqRel) == 1 {
-            self.write_spot.give(&Call::brief()); // I2
+            let call = Call::brief();
+            // I2
+            if !self.write_spot.give_to_one(&call) {
+                self.undo_write(&call);
+            }
+        }
+    }
+
+    /// The writer that the last reader was to let in has been abandoned: what it did is undone in its name.
+    #[cold]
+    fn undo_write(&self, call: &Call) {
+        let waiting = self.readers.fetch_add(PENDING, AcqRel) + PENDING;
+        if waiting > 0 {
+            self.admit(call, waiting);
+        }
+        // SAFETY: that writer holds it, and will never come back to it.
+        unsafe { self.writers.unlock_within(call) };
+    }
+
+    /// Readers that waited for a writer go in. Those who have been abandoned count no longer; no other writer is pending before `writers` is
+    /// released, so nobody waits for them to leave.
+    fn admit(&self, call: &Call, waiting: i32) {
+        let gone = self.read_spot.give_many(call, waiting as usize);
+        if gone > 0 {
+            self.readers.fetch_sub(gone as i32, Release);
         }
     }
 
@@ -181,12 +207,12 @@ impl RawRwLock {
         free
     }
 
-    /// Readers that waited for a writer go in. What they lent it is theirs again.
+    /// What those who waited lent to the caller is theirs again.
     #[cold]
     #[inline(never)]
-    fn let_in(&self, waiting: usize) {
+    fn let_in(&self, waiting: i32) {
         raw::give_back_own();
-        self.read_spot.give_many(&Call::brief(), waiting);
+        self.admit(&Call::brief(), waiting);
     }
 
     /// # Safety
@@ -194,7 +220,7 @@ impl RawRwLock {
     unsafe fn unwrite(&self) {
         let waiting = self.readers.fetch_add(PENDING, AcqRel) + PENDING;
         if waiting > 0 {
-            self.let_in(waiting as usize);
+            self.let_in(waiting);
         }
         // SAFETY: a writer holds it.
         unsafe { self.writers.unlock() };

@@ -169,7 +169,7 @@ impl Semaphore {
 
     #[cold]
     fn take_slow(&self) {
-        let mut call = Call::enter();
+        let mut call = Call::begin();
         let node = Node::new(&call);
         let queue = self.queue.lock();
         let mut old = self.state.load(Relaxed);
@@ -203,7 +203,7 @@ impl Semaphore {
             if queue.is_empty() {
                 // WAITING, if still set, means zero permits (I1), so nobody changes the word without the lock; if the queue was
                 // emptied before we came, the permits are added like any others.
-                let more = (n - taken) * ONE;
+                let more = (n - taken.live) * ONE;
                 let _ = self.state.fetch_update(Release, Relaxed, |old| {
                     Some((old & !WAITING).saturating_add(more) & !WAITING)
                 });

@@ -1,0 +1,215 @@
+//! Bugs of goroutines that a runtime has abandoned in the wait lists of what others share with it: they were served, and what they got was lost.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::mpsc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use common::{child, holdings, runtime, shows, thread_id, until, until_asleep};
+use runnext::sync::{Condvar, Mutex, RwLock, Semaphore};
+use runnext::{chan, select};
+
+/// Goroutines of a runtime that has stopped since, all of which wait for `what`, by `wait`.
+fn abandoned(n: usize, what: &str, wait: impl FnOnce() + Clone + Send + 'static) {
+    let rt = runtime(1);
+    let waiting: Vec<_> = (0..n).map(|_| rt.go(wait.clone())).collect();
+    let waits = |dump: &str| waiting.iter().all(|g| shows(dump, g, what));
+    until(|| waits(&rt.dump()));
+    assert_eq!(rt.shutdown(Duration::ZERO).abandoned, n);
+}
+
+/// A plain thread that sleeps in `wait`.
+fn asleep<T: Send + 'static>(wait: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+    let (tell, told) = mpsc::channel();
+    let waits = thread::spawn(move || {
+        tell.send(thread_id()).unwrap();
+        wait()
+    });
+    until_asleep(told.recv().unwrap(), libc::SYS_futex);
+    waits
+}
+
+/// A free mutex said for ever that somebody was awake who would take it: who lost it once was never woken.
+#[test]
+fn a_mutex_goes_to_those_who_live() {
+    for n in [1, 3] {
+        let lock = Arc::new(Mutex::new(0));
+        let guard = lock.lock();
+        let theirs = Arc::clone(&lock);
+        abandoned(n, "sync.Mutex.Lock", move || *theirs.lock() += 1);
+        drop(guard);
+        for _ in 0..5 {
+            let guard = lock.lock();
+            let losers = [(); 2].map(|()| {
+                let lock = Arc::clone(&lock);
+                asleep(move || *lock.lock() += 1)
+            });
+            drop(guard);
+            losers.into_iter().for_each(|l| l.join().unwrap());
+        }
+        assert_eq!(*lock.lock(), 10);
+    }
+}
+
+/// The same with one that lives behind them in the queue.
+#[test]
+fn a_mutex_passes_the_abandoned_by() {
+    let lock = Arc::new(Mutex::new(0));
+    let guard = lock.lock();
+    let theirs = Arc::clone(&lock);
+    abandoned(2, "sync.Mutex.Lock", move || *theirs.lock() += 1);
+    let behind = Arc::clone(&lock);
+    let behind = asleep(move || *behind.lock() += 1);
+    drop(guard);
+    behind.join().unwrap();
+    assert_eq!(*lock.lock(), 1);
+}
+
+#[test]
+fn a_value_goes_to_those_who_live() {
+    for capacity in [Some(0), Some(1), None] {
+        let (tx, rx) = capacity.map_or_else(chan::unbounded, chan::bounded);
+        let theirs = rx.clone();
+        abandoned(2, "chan receive", move || {
+            let _ = theirs.recv();
+        });
+        let behind = rx.clone();
+        let behind = asleep(move || behind.recv());
+        tx.send(7).unwrap();
+        assert_eq!(behind.join().unwrap(), Ok(7), "capacity {capacity:?}");
+        if capacity == Some(0) {
+            assert!(tx.try_send(8).is_err());
+        }
+    }
+}
+
+#[test]
+fn a_select_passes_the_abandoned_by() {
+    let (tx, rx) = chan::bounded(0);
+    let theirs = rx.clone();
+    abandoned(1, "select", move || {
+        let (_never, none) = chan::bounded::<()>(0);
+        select! {
+            recv(theirs) -> _ => {},
+            recv(none) -> _ => {},
+        }
+    });
+    let (other, others) = chan::bounded(0);
+    let selects = asleep(move || {
+        select! {
+            recv(others) -> other => other.unwrap(),
+            send(tx, 1) -> sent => sent.map(|()| 0).unwrap(),
+        }
+    });
+    other.send(2).unwrap();
+    assert_eq!(selects.join().unwrap(), 2);
+}
+
+/// What the abandoned wanted to send has not been sent.
+#[test]
+fn room_goes_to_those_who_live() {
+    for capacity in [0, 1] {
+        let (tx, rx) = chan::bounded(capacity);
+        (0..capacity).for_each(|_| tx.send(0).unwrap());
+        let theirs = tx.clone();
+        abandoned(2, "chan send", move || {
+            let _ = theirs.send(1);
+        });
+        let behind = asleep(move || tx.send(2));
+        let received: Vec<_> = (0..=capacity).map(|_| rx.recv().unwrap()).collect();
+        assert_eq!(received, [0, 2][1 - capacity..]);
+        behind.join().unwrap().unwrap();
+    }
+}
+
+#[test]
+fn a_permit_goes_to_those_who_live() {
+    let permits = Arc::new(Semaphore::new(0));
+    let theirs = Arc::clone(&permits);
+    abandoned(2, "semacquire", move || theirs.acquire().forget());
+    let behind = Arc::clone(&permits);
+    let behind = asleep(move || behind.acquire().forget());
+    permits.add_permits(2);
+    behind.join().unwrap();
+    assert_eq!(permits.available_permits(), 1);
+    assert!(permits.try_acquire().is_some());
+}
+
+#[test]
+fn a_notification_goes_to_those_who_live() {
+    let pair = Arc::new((Mutex::new(false), Condvar::new()));
+    let wait = {
+        let pair = Arc::clone(&pair);
+        move || {
+            let mut told = pair.0.lock();
+            pair.1.wait_while(&mut told, |told| !*told);
+        }
+    };
+    abandoned(2, "sync.Cond.Wait", wait.clone());
+    let behind = asleep(wait);
+    *pair.0.lock() = true;
+    pair.1.notify_one();
+    behind.join().unwrap();
+}
+
+/// A reader that never ran held the lock it had been given, and no writer ever got in.
+#[test]
+fn readers_that_were_abandoned_do_not_keep_writers_out() {
+    let lock = Arc::new(RwLock::new(0));
+    let guard = lock.write();
+    let theirs = Arc::clone(&lock);
+    abandoned(2, "sync.RWMutex.RLock", move || drop(theirs.read()));
+    let behind = Arc::clone(&lock);
+    let behind = asleep(move || *behind.read());
+    drop(guard);
+    assert_eq!(behind.join().unwrap(), 0);
+    *lock.write() += 1;
+    assert_eq!(*lock.try_read().unwrap(), 1);
+}
+
+#[test]
+fn a_writer_that_was_abandoned_keeps_nobody_out() {
+    let lock = Arc::new(RwLock::new(0));
+    let guard = lock.read();
+    let theirs = Arc::clone(&lock);
+    abandoned(1, "sync.RWMutex.Lock", move || *theirs.write() += 1);
+    let behind = Arc::clone(&lock);
+    let behind = asleep(move || *behind.read());
+    drop(guard);
+    assert_eq!(behind.join().unwrap(), 0);
+    *lock.write() += 1;
+    assert_eq!(*lock.try_read().unwrap(), 1);
+}
+
+/// One that computed when its runtime stopped took a value with its next call, and then stopped with it.
+#[test]
+fn one_that_still_computes_takes_nothing_more() {
+    child(&[], || {
+        for way in 0..2 {
+            let threads = holdings().threads;
+            let (begun, stopped) = <(Arc<AtomicBool>, Arc<AtomicBool>)>::default();
+            let (tx, rx) = chan::bounded(1);
+            let (rt, theirs) = (runtime(1), rx.clone());
+            let flags = (Arc::clone(&begun), Arc::clone(&stopped));
+            let takes = rt.go(move || {
+                flags.0.store(true, SeqCst);
+                while !flags.1.load(SeqCst) {}
+                match way {
+                    0 => theirs.recv().ok(),
+                    _ => select! { recv(theirs) -> got => got.ok() },
+                }
+            });
+            until(|| begun.load(SeqCst));
+            tx.send(7).unwrap();
+            assert_eq!(rt.shutdown(Duration::ZERO).abandoned, 1);
+            stopped.store(true, SeqCst);
+            until(|| holdings().threads == threads);
+            assert_eq!(rx.try_recv(), Ok(7));
+            assert!(!takes.is_finished());
+        }
+    })
+    .passed();
+}
