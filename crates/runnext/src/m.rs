@@ -13,7 +13,7 @@
 //! The address of the current M is the one thread-local of the scheduler. It is read through a function that is
 //! never inlined, and again after each switch: the compiler would otherwise keep the old thread's address.
 
-use std::cell::Cell;
+use std::cell::{Cell, UnsafeCell};
 use std::ptr::{self, NonNull};
 use std::sync::OnceLock;
 use std::sync::atomic::{
@@ -71,6 +71,8 @@ pub(crate) struct M {
     pub(crate) polling: Cell<bool>,
     /// Link in the stack of idle Ms.
     pub(crate) next_idle: Cell<*const M>,
+    /// It brought back the last header of a runtime that has stopped, and frees its memory when it ends. The thread's own.
+    pub(crate) frees: Cell<bool>,
     pub(crate) shared: *const Shared,
     pub(crate) id: u32,
     /// Of all Ms there ever were; not 0.
@@ -83,7 +85,8 @@ pub(crate) struct M {
 /// What the kernel says of an M's thread.
 pub(crate) struct Gauge {
     cpu: ThreadCpu,
-    stat: Option<StatReader>,
+    /// None once it was closed.
+    stat: UnsafeCell<Option<StatReader>>,
 }
 
 impl Gauge {
@@ -94,12 +97,17 @@ impl Gauge {
 
     /// The letter of its state. None if it has ended, or nobody can say.
     pub(crate) fn state(&self) -> Option<u8> {
-        self.stat.as_ref()?.state()
+        self.stat()?.state()
     }
 
     /// The CPU it runs on, or waits for. None if it sleeps, or nobody can say.
     pub(crate) fn computes_on(&self) -> Option<usize> {
-        self.stat.as_ref()?.computes_on()
+        self.stat()?.computes_on()
+    }
+
+    fn stat(&self) -> Option<&StatReader> {
+        // SAFETY: not closed while somebody may ask (`M::close_stat`).
+        unsafe { &*self.stat.get() }.as_ref()
     }
 }
 
@@ -174,6 +182,7 @@ impl M {
             cpu: AtomicUsize::new(usize::MAX),
             polling: Cell::new(false),
             next_idle: Cell::new(ptr::null()),
+            frees: Cell::new(false),
             shared,
             id,
             serial: next_serial(),
@@ -189,7 +198,7 @@ impl M {
         self.gauge.get_or_init(|| Gauge {
             cpu: ThreadCpu::of(tid),
             // Refused (no descriptor left, no /proc): it is never taken for blocked, unless it says so itself.
-            stat: StatReader::open(tid).ok(),
+            stat: UnsafeCell::new(StatReader::open(tid).ok()),
         });
         CURRENT.set(self);
     }
@@ -197,6 +206,17 @@ impl M {
     /// The calling thread stops being an M.
     pub(crate) fn uninstall(&self) {
         CURRENT.set(ptr::null());
+    }
+
+    /// Closes the descriptor of its gauge: the M may stay, with the memory of a runtime that has stopped.
+    ///
+    /// # Safety
+    /// By its thread, when nobody looks at Ms any more.
+    pub(crate) unsafe fn close_stat(&self) {
+        if let Some(gauge) = self.gauge.get() {
+            // SAFETY: the caller's promise.
+            drop(unsafe { (*gauge.stat.get()).take() });
+        }
     }
 
     #[inline]

@@ -205,6 +205,47 @@ fn an_abandoned_goroutine_that_computes_gives_back_its_locks_and_may_end() {
     assert_eq!(ends.join().unwrap(), "done");
 }
 
+/// One that was inside a blocking call when its runtime was dropped, and ended after that, left the runtime's descriptors open, and its memory.
+#[test]
+fn what_a_runtime_has_goes_with_its_last_thread() {
+    const ROUNDS: usize = 20;
+    let rounds = |keep: &mut Vec<JoinHandle<()>>| {
+        for _ in 0..ROUNDS {
+            let (rt, release) = (runtime(1), Arc::new(AtomicBool::new(false)));
+            let (begun, released) = (Arc::new(AtomicBool::new(false)), Arc::clone(&release));
+            let begins = Arc::clone(&begun);
+            keep.push(rt.go(move || {
+                runnext::blocking(|| {
+                    begins.store(true, SeqCst);
+                    while !released.load(SeqCst) {
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                });
+            }));
+            until(|| begun.load(SeqCst));
+            assert_eq!(rt.shutdown(Duration::ZERO).abandoned, 1);
+            release.store(true, SeqCst);
+        }
+    };
+    child(&[], move || {
+        runtime(1).run(|| ());
+        let before = holdings();
+        let mut handles = Vec::new();
+        rounds(&mut handles);
+        assert!(handles.drain(..).all(|handle| handle.join().is_ok()));
+        until(|| holdings().threads == before.threads);
+        let after = holdings();
+        assert_eq!(after.fds, before.fds);
+        // One for each round, at least, if they kept their memory. Some are the allocator's.
+        assert!(after.maps < before.maps + ROUNDS, "{before:?}, {after:?}");
+        // Handles keep the memory, and nothing else.
+        rounds(&mut handles);
+        until(|| holdings().threads == before.threads);
+        assert_eq!(holdings().fds, before.fds);
+    })
+    .passed();
+}
+
 /// A waker that counts, and is not the runtime's own.
 #[derive(Default)]
 struct Count(AtomicUsize);

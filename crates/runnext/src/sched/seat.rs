@@ -188,10 +188,16 @@ impl Seat {
 }
 
 impl Shared {
-    /// Nobody will look for events any more: closes the runtime's descriptors, if no thread of it is left. In user context.
+    /// Nobody will look for events any more: closes the runtime's descriptors, or leaves that to the last thread of it. In user context.
     pub(crate) fn close_poller(&self) {
         netpoll::leave(&self.seat.hub);
-        if self.threads.count() == 0 {
+        self.threads.leave_alone();
+        self.close_deserted();
+    }
+
+    /// Closes them if the last thread has left. In user context; once more does no harm.
+    pub(super) fn close_deserted(&self) {
+        if self.threads.is_deserted() {
             self.seat.hub.close();
         }
     }

@@ -469,8 +469,18 @@ fn return_header(shared: &Shared, g: NonNull<G>, call: Call) {
     drop(visit); // not the last: it may be gone from here on
     drop(call); // open until here for the slab's lock
     if last {
-        shared.see_visitors_off();
-        // SAFETY: `stop` forgot one count for exactly this moment, and it is the last use of `shared`.
-        drop(unsafe { Arc::from_raw(ptr::from_ref(shared)) });
+        // SAFETY: the slab has told us, and it is the last use of `shared`.
+        unsafe { free_orphaned(shared) };
     }
+}
+
+/// The last header has come back to a runtime that is gone but for its memory: lets go of that. In user context.
+///
+/// # Safety
+/// By the one whom [`Slab::free`](crate::g::slab::Slab::free) told so, once. The caller does not use `shared` afterwards, unless it has a count of
+/// its own.
+pub(super) unsafe fn free_orphaned(shared: &Shared) {
+    shared.see_visitors_off();
+    // SAFETY: `stop` forgot one count for exactly this moment.
+    drop(unsafe { Arc::from_raw(ptr::from_ref(shared)) });
 }

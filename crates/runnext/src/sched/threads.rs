@@ -28,7 +28,7 @@ use runnext_core::park;
 use runnext_sys::{clock, futex, signal};
 
 use super::call::Call;
-use super::{Shared, preempt, wait, worker};
+use super::{Shared, preempt, spawn, wait, worker};
 use crate::dump;
 use crate::fatal::fatal;
 use crate::fences;
@@ -67,6 +67,10 @@ pub(crate) struct Threads {
     gone: AtomicUsize,
     /// Made, and not yet at work or idle.
     starting: AtomicUsize,
+    /// The runtime has stopped, and nobody is left who looks at Ms.
+    unwatched: AtomicBool,
+    /// The same, and nobody waits for those that are left: the last of them closes the poller.
+    left_alone: AtomicBool,
     handle: std::sync::Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -86,6 +90,8 @@ impl Threads {
             begun: AtomicUsize::new(0),
             gone: AtomicUsize::new(0),
             starting: AtomicUsize::new(0),
+            unwatched: AtomicBool::new(false),
+            left_alone: AtomicBool::new(false),
             handle: std::sync::Mutex::new(None),
         }
     }
@@ -171,6 +177,18 @@ impl Threads {
     }
 }
 
+impl Threads {
+    /// Nobody waits for those that are left any more.
+    pub(super) fn leave_alone(&self) {
+        self.left_alone.store(true, SeqCst);
+    }
+
+    /// Whether none is left, and none comes. Of who leaves last and who says that nobody waits one sees the other.
+    pub(super) fn is_deserted(&self) -> bool {
+        self.left_alone.load(SeqCst) && self.alive().count() == 0
+    }
+}
+
 /// The threads between their first and their last line. See [`Threads::alive`].
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Alive {
@@ -218,6 +236,7 @@ impl Shared {
             self.monitor.poke();
         }
         self.monitor.join(self);
+        self.threads.unwatched.store(true, SeqCst); // whoever ended before is reaped
         self.threads.poke();
         let handle = self.threads.handle.lock();
         let handle = handle.unwrap_or_else(|e| e.into_inner()).take();
@@ -488,7 +507,17 @@ fn thread_main(m: &'static M, shared: Arc<Shared>) {
     if shared.stopped.load(SeqCst) {
         shared.drop_queued(); // futures that this one has left, or polled last
     }
+    if shared.threads.unwatched.load(SeqCst) {
+        // SAFETY: its own thread, and the monitor is gone.
+        unsafe { m.close_stat() };
+    }
+    let frees = m.frees.get();
     shared.threads.gone.fetch_add(1, SeqCst);
+    shared.close_deserted();
+    if frees {
+        // SAFETY: the slab has told this M so, and nobody else.
+        unsafe { spawn::free_orphaned(&shared) };
+    }
     drop(shared);
 }
 

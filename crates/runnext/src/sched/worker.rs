@@ -98,10 +98,7 @@ impl Decision {
 fn decide(m: &'static M) -> Decision {
     let shared = m.shared();
     if shared.stopped.load(Relaxed) {
-        future::leave_local(m);
-        let p = m.p();
-        m.give_up();
-        shared.idle_p(p);
+        stop(m);
         return Decision::Stop;
     }
     // Even on a P that is one too many: this goroutine is in no queue.
@@ -139,6 +136,23 @@ fn decide(m: &'static M) -> Decision {
         Some(g) => run_found(m, p, g, seat),
         None => Decision::Again,
     }
+}
+
+/// The runtime has stopped: leaves the P, with nothing on it. Who stopped the runtime may be gone already.
+#[cold]
+#[inline(never)]
+fn stop(m: &M) {
+    let shared = m.shared();
+    future::leave_local(m);
+    let p = m.p();
+    // SAFETY: this M owns its P.
+    let headers = unsafe { p.own() }.give_all_back(shared);
+    // None: the last one may have come back before, and whoever brought it has been told.
+    if !headers.is_empty() && shared.slab.free(headers) {
+        m.frees.set(true);
+    }
+    m.give_up();
+    shared.idle_p(p);
 }
 
 #[inline(always)]
