@@ -166,3 +166,26 @@ fn an_unlock_wakes_nobody_when_somebody_is_awake_or_was_faster() {
         assert_eq!(m.word.load(Relaxed), word);
     }
 }
+
+/// One that waits will never run again. Whoever comes next takes what was left for it, and is woken as any other.
+#[test]
+fn a_token_for_one_that_is_lost_serves_the_next() {
+    let m = MutexState::new();
+    set(&m, LOCKED | WAITER);
+    assert_eq!(unlock(&m), Some(Token::Wake));
+    for _ in 0..3 {
+        assert!(m.lock_fast());
+        let gate = Script::new(vec![
+            Box::new(|_| {}), // it is there already
+            Box::new(|_| assert_eq!(unlock(&m), Some(Token::Wake))),
+        ]);
+        m.lock_slow(&gate);
+        assert_eq!(*gate.fronts.borrow(), [false, true]);
+        assert_eq!(word(&m), LOCKED | WAITER); // that of the lost one, and no more
+        assert_eq!(unlock(&m), Some(Token::Wake));
+    }
+    set(&m, LOCKED | STARVING | WAITER);
+    assert_eq!(unlock(&m), Some(Token::Lock));
+    m.lock_slow(&Script::new(vec![Box::new(|_| {})]));
+    assert_eq!(word(&m), LOCKED | WAITER);
+}
