@@ -281,7 +281,8 @@ fn a_sleep_polled_in_a_runtime_that_has_stopped_ends() {
     let (rt, count) = (runtime(1), Arc::<Count>::default());
     let (begun, stopped) = <(Arc<AtomicBool>, Arc<AtomicBool>)>::default();
     let polls = {
-        let (count, begun, stopped) = (Arc::clone(&count), Arc::clone(&begun), Arc::clone(&stopped));
+        let (count, begun, stopped) =
+            (Arc::clone(&count), Arc::clone(&begun), Arc::clone(&stopped));
         rt.go(move || {
             begun.store(true, SeqCst);
             while !stopped.load(SeqCst) {}
