@@ -246,6 +246,33 @@ fn what_a_runtime_has_goes_with_its_last_thread() {
     .passed();
 }
 
+/// One whose processor was taken away meanwhile stays where its blocking call ends, with its thread, but not with the descriptors.
+#[test]
+fn a_thread_that_stays_for_good_closes_what_it_had() {
+    child(&[], || {
+        runtime(1).run(|| ());
+        let before = holdings();
+        let (begun, release) = <(Arc<AtomicUsize>, Arc<AtomicBool>)>::default();
+        for round in 1..=5 {
+            let (rt, begins, released) = (runtime(1), Arc::clone(&begun), Arc::clone(&release));
+            rt.go(move || {
+                runnext::blocking(|| {
+                    begins.fetch_add(1, SeqCst);
+                    while !released.load(SeqCst) {
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                });
+            });
+            until(|| begun.load(SeqCst) == round);
+            rt.run(|| ()); // on the only processor
+            assert_eq!(rt.shutdown(Duration::ZERO).abandoned, 1);
+        }
+        release.store(true, SeqCst);
+        until(|| holdings().fds == before.fds);
+    })
+    .passed();
+}
+
 /// A waker that counts, and is not the runtime's own.
 #[derive(Default)]
 struct Count(AtomicUsize);

@@ -72,7 +72,7 @@ impl Call {
             && !m.try_enter()
             && !enter_slow(m)
         {
-            freeze();
+            m.shared().freeze(m);
         }
         Call {
             m,
@@ -488,7 +488,7 @@ fn sleep_wired(m: &'static M, g: &G, p: &P) {
     let resumed = resume_wired(m, g);
     shared.tied.fetch_sub(1, Relaxed);
     if !resumed {
-        freeze();
+        shared.freeze(m);
     }
 }
 
@@ -513,15 +513,6 @@ pub(super) fn resume_wired(m: &M, g: &G) -> bool {
 fn unwire(m: &M, g: &G) {
     if m.locks.get() == 0 {
         g.unwire();
-    }
-}
-
-/// The runtime has shut down and abandoned this goroutine, which cannot leave its thread.
-#[cold]
-fn freeze() -> ! {
-    let never = std::sync::atomic::AtomicU32::new(0);
-    loop {
-        runnext_sys::futex::wait(&never, 0);
     }
 }
 
@@ -598,10 +589,9 @@ fn stop_for_good(m: &'static M, way: Way) {
         call.yield_now();
     }
     // It must not leave its thread; or nobody has stopped, but that cannot be taken back.
-    if let Some(m) = call.m() {
-        m.leave();
-    }
-    freeze();
+    let m = call.m().unwrap_or(m);
+    m.leave();
+    m.shared().freeze(m);
 }
 
 /// Whether waiting for a lock by spinning may pay: its holder can be running elsewhere, and nobody waits for this P. A moment's

@@ -178,6 +178,16 @@ impl Threads {
 }
 
 impl Threads {
+    /// The calling thread, which was `m`, uses nothing of the runtime any more but its memory.
+    fn leave(&self, shared: &Shared, m: &M) {
+        if self.unwatched.load(SeqCst) {
+            // SAFETY: its own thread, and the monitor is gone.
+            unsafe { m.close_stat() };
+        }
+        self.gone.fetch_add(1, SeqCst);
+        shared.close_deserted();
+    }
+
     /// Nobody waits for those that are left any more.
     pub(super) fn leave_alone(&self) {
         self.left_alone.store(true, SeqCst);
@@ -251,6 +261,21 @@ impl Shared {
     fn note_abandoned(&self) {
         if self.live() != 0 {
             wait::note_abandoned();
+        }
+    }
+
+    /// The runtime has stopped and abandoned the goroutine on this thread, which it cannot leave: both stay here. What the thread had of the runtime
+    /// goes, as when it ends. In user context.
+    #[cold]
+    pub(super) fn freeze(&self, m: &M) -> ! {
+        m.uninstall();
+        let never = AtomicU32::new(0);
+        while !self.threads.unwatched.load(SeqCst) {
+            futex::wait_until(&never, 0, clock::now_ns() + ENDING_NS); // the monitor may still look
+        }
+        self.threads.leave(self, m);
+        loop {
+            futex::wait(&never, 0);
         }
     }
 
@@ -507,13 +532,8 @@ fn thread_main(m: &'static M, shared: Arc<Shared>) {
     if shared.stopped.load(SeqCst) {
         shared.drop_queued(); // futures that this one has left, or polled last
     }
-    if shared.threads.unwatched.load(SeqCst) {
-        // SAFETY: its own thread, and the monitor is gone.
-        unsafe { m.close_stat() };
-    }
     let frees = m.frees.get();
-    shared.threads.gone.fetch_add(1, SeqCst);
-    shared.close_deserted();
+    shared.threads.leave(&shared, m);
     if frees {
         // SAFETY: the slab has told this M so, and nobody else.
         unsafe { spawn::free_orphaned(&shared) };
