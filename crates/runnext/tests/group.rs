@@ -8,6 +8,8 @@ mod adaptive;
 mod bad_input;
 #[path = "group/basics.rs"]
 mod basics;
+#[path = "group/blocked.rs"]
+mod blocked;
 mod common;
 #[path = "group/lending.rs"]
 mod lending;

@@ -87,7 +87,7 @@ fn open(m: &'static M) -> u64 {
     m.p()
         .eye
         .note(Kind::BlockIn, 0, m.g().map_or(ptr::null(), ptr::from_ref));
-    if m.p().has_work() || m.shared().has_global() {
+    if m.p().has_work() || m.p().has_grouped() || m.shared().has_global() {
         m.shared().monitor.work_waits(false);
     }
     if m.p().timers.next() != NEVER {

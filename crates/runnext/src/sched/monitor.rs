@@ -3,7 +3,8 @@
 //! It sees to it that nothing stalls a P.
 //!
 //! # Stalls
-//! While goroutines wait and no P is idle, it looks at each P's thread:
+//! While goroutines wait and no P is idle, it looks at each P's thread; while some are idle, at those behind which wait whom no other P
+//! may run (`Shared::waits_behind`):
 //!
 //! | what it sees                                                    | what it does                                       |
 //! |------------------------------------------------------------------|----------------------------------------------------|
@@ -368,7 +369,7 @@ impl Keeper {
         monitor.until.store(wake_at, Relaxed);
         monitor.nap.store(nap, Relaxed);
         fence(SeqCst); // pairs with the fences in `wake_one`, `timers::arm` and `enter_slow`
-        let missed = nap == DEEP && shared.any_work()
+        let missed = nap == DEEP && (shared.any_work() || shared.any_waits_behind())
             || self.next_timer(rested) < wake_at
             || shared.groups.hurry() < wake_at;
         // For ever only while no P is in use.
@@ -407,7 +408,7 @@ impl Keeper {
             shared.run_timers_for_all(now);
         }
         let polled = self.events.look(&shared, idle, now);
-        if !due && !shared.any_work() {
+        if !due && !shared.any_work() && !shared.any_waits_behind() {
             self.quiet += 1;
             // Events come in bursts: after the last of them it stays for a while, or it would be woken for each.
             let asleep = idle == shared.procs() && !shared.seat.hub().is_waited_for();
@@ -522,21 +523,31 @@ impl Keeper {
     fn spread_work(&mut self, now: u64) -> u64 {
         let shared = Arc::clone(&self.shared);
         let mut stuck = shared.has_global() || shared.all_ps().any(|p| shared.offers_grouped(p));
-        let mut lively = !stuck;
-        for p in shared.all_ps().filter(|p| p.has_work()) {
+        let (mut lively, mut pace) = (!stuck, CALM_NS);
+        for p in shared.all_ps() {
+            let (work, behind) = (p.has_work(), shared.waits_behind(p));
+            if !work && !behind {
+                continue;
+            }
             self.make_room(p.id + 1);
-            lively &= self.is_lively(p);
-            let look = &mut self.looks[p.id];
+            let look = self.looks[p.id];
             let tick = p.tick.load(Relaxed);
-            if look.tick == tick && now >= look.at + STEADY_NS / 2 {
+            if work {
+                lively &= self.is_lively(p);
+            }
+            if work && look.tick == tick && now >= look.at + STEADY_NS / 2 {
                 p.streak.store(0, Relaxed);
                 stuck = true;
             }
-            *look = Look::of_dispatches(tick, now);
+            if behind {
+                pace = pace.min(self.look_at(p, &mut 0, now)); // no other P may help: if the thread is blocked it loses this one
+            } else {
+                self.looks[p.id] = Look::of_dispatches(tick, now);
+            }
         }
         if stuck {
             shared.wake_one();
         }
-        if lively { CALM_NS } else { STEADY_NS }
+        if lively { pace } else { pace.min(STEADY_NS) }
     }
 }

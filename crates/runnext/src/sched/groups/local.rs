@@ -184,12 +184,21 @@ impl Local {
         g
     }
 
-    /// How many goroutines of a group wait here.
-    pub(super) fn waiting(&self, id: GroupId) -> usize {
-        let listed = match self.listed() {
+    /// Whether some of a group wait in its list.
+    pub(super) fn lists(&self, id: GroupId) -> bool {
+        self.in_list(id) != 0
+    }
+
+    fn in_list(&self, id: GroupId) -> usize {
+        match self.listed() {
             0 => 0, // no need for the lock: the monitor asks at each look
             _ => self.lanes.lock().queue(id).len(),
-        };
+        }
+    }
+
+    /// How many goroutines of a group wait here.
+    pub(super) fn waiting(&self, id: GroupId) -> usize {
+        let listed = self.in_list(id);
         match self.lane() as usize == id.index() {
             true => listed + self.ring.len(),
             false => listed,

@@ -280,6 +280,24 @@ impl Shared {
                 || here.is_ready(&self.groups.ledger, clock::now_ns()))
     }
 
+    /// Whether a group's goroutine waits for what runs on `p`: while a group with a limit has its turn here nobody else may run what is in
+    /// the ring, nor what is in lists if the group runs on as many Ps as it may.
+    pub(in crate::sched) fn waits_behind(&self, p: &P) -> bool {
+        let (here, lane) = (&p.groups, p.groups.lane());
+        if !here.is_on() || lane == NO_LANE {
+            return false;
+        }
+        let id = GroupId::from_index(lane as usize);
+        let mut holders = self.groups.ledger.group(id).holders();
+        let listed = |at| self.p(at).is_some_and(|p| p.groups.lists(id));
+        self.limits(id) && (!here.ring.is_empty() || holders.any(listed))
+    }
+
+    /// Whether somebody waits whom no thief would find ([`any_work`](Shared::any_work)), and who is lost if a thread blocks.
+    pub(in crate::sched) fn any_waits_behind(&self) -> bool {
+        self.groups.is_used() && self.all_ps().any(|p| self.waits_behind(p))
+    }
+
     /// Fetches goroutines of some group to `p`, which has nothing to do. True: something is in its lists now.
     pub(in crate::sched) fn steal_grouped(&self, p: &P) -> bool {
         if !self.groups.ledger.any_active() {
