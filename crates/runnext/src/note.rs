@@ -4,7 +4,7 @@
 //! if a signal follows. Each note names the turn it is meant for (`P::slice`): by the time it is read, whoever was meant may have gone by
 //! itself, and the one that runs now, perhaps the one for whose sake it was left, has done nothing to be stopped for.
 //!
-//! A newer note replaces one that was not read. The parts are read one by one: of two that meet, a mixture may be taken, which is then for
+//! A newer note replaces one that was not read; one that cannot be is taken back. The parts are read one by one: of two that meet, a mixture may be taken, which is then for
 //! no turn that runs, or for the right one. A note may be lost, never misdelivered.
 //!
 //! The last one says that the runtime has stopped. It is for whoever runs, and read on the way out of a call only: a goroutine that computes for ever
@@ -77,6 +77,17 @@ impl Note {
         let _ = self.left.compare_exchange(NONE, LAST, Release, Relaxed);
     }
 
+    /// Takes one back that was not read, for whoever it is meant for sleeps: checkpoints of others would look for it all the while. By anybody.
+    pub(crate) fn withdraw(&self) {
+        if self
+            .left
+            .compare_exchange(ASKED, NONE, Relaxed, Relaxed)
+            .is_ok()
+        {
+            LEFT.fetch_sub(1, Relaxed);
+        }
+    }
+
     /// Whether there is one.
     #[inline]
     pub(crate) fn is_left(&self) -> bool {
@@ -130,6 +141,17 @@ mod tests {
         note.leave_last();
         assert_eq!(note.take().unwrap().slice, 7);
         assert!(note.take().is_none());
+    }
+
+    #[test]
+    fn one_that_is_taken_back_is_not_read_but_for_the_last() {
+        let note = Note::new();
+        note.leave(7, true);
+        note.withdraw();
+        assert!(note.take().is_none());
+        note.leave_last();
+        note.withdraw();
+        assert!(note.is_left());
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use runnext::{CpuLimit, JoinHandle, Runtime, TaskGroup, blocking, go};
 
-use crate::common::{built, runtime, until};
+use crate::common::{assert_settles, built, child, runtime, switches, until};
 
 fn narrow() -> TaskGroup {
     TaskGroup::builder("narrow").quota(1.0).build()
@@ -84,4 +84,17 @@ fn a_hog_runs_while_another_of_its_group_blocks() {
             busy.join().unwrap();
         });
     }
+}
+
+/// It looked every tenth of a millisecond whether the turn, whose time was up, had ended.
+#[test]
+fn the_monitor_rests_while_a_limited_turn_blocks() {
+    child(&[], || {
+        for declared in [true, false] {
+            let rests = move || assert_settles(switches, 2_000, thread::sleep);
+            let body = move || sleepily(declared, rests);
+            runtime(1).run(|| narrow().go(body).join().unwrap());
+        }
+    })
+    .passed();
 }

@@ -133,8 +133,10 @@ impl Shared {
         if until <= now {
             here.over.store(true, Relaxed);
         }
-        self.insist(p, m, seen, now, computes);
-        now + AGAIN
+        match self.insist(p, m, seen, now, computes) {
+            true => now + AGAIN,
+            false => u64::MAX,
+        }
     }
 
     /// Whether the turn must end on time even if nobody waits. A limit may be new: then it holds from now on, and others may not help.
@@ -172,9 +174,20 @@ impl Shared {
         }
     }
 
-    /// Leaves a note; a thread that computes, or does not read it, gets a signal.
-    fn insist(&self, p: &P, m: &M, seen: &mut Watched, now: u64, computes: bool) {
+    /// Leaves a note; a thread that computes, or does not read it, gets a signal. False: it is blocked, and would see neither. If somebody waits
+    /// its P is taken away (`Keeper::look_at`), else the turn ends when it is awake: after a section at once, otherwise at a regular look.
+    fn insist(&self, p: &P, m: &M, seen: &mut Watched, now: u64, computes: bool) -> bool {
         let word = m.look();
+        let state = match word.state() {
+            State::User => m.gauge().and_then(Gauge::state),
+            _ => None,
+        };
+        let first = seen.asked == 0 || seen.word != word;
+        let asleep = matches!(state, Some(b'S' | b'D')); // perhaps for a moment only: the next look knows
+        if word.state() == State::Blk || asleep && !first {
+            m.note.withdraw();
+            return false;
+        }
         let slice = p.slice.load(Relaxed);
         // Who had the turn from its beginning may not have been seen before its end.
         let since = match p.groups.dispatches(p) {
@@ -182,18 +195,17 @@ impl Shared {
             _ => seen.since,
         };
         let blamed = now >= since + m.g().map_or(0, preempt::min_run);
-        let first = seen.asked == 0 || seen.word != word;
         if first {
             (seen.asked, seen.word) = (now, word);
             m.note.leave(slice, blamed);
         }
-        if word.state() == State::User
+        if state == Some(b'R')
             && self.config.preemption
             && (computes || now >= seen.asked + PATIENCE)
-            && m.gauge().and_then(Gauge::state) == Some(b'R')
         {
             preempt::request(m, slice, blamed);
         }
+        true
     }
 
     /// Reads the clock of the turn's thread. Whether it has computed since the last look, and for how long of the turn it was on no CPU: that
@@ -426,7 +438,7 @@ pub(in crate::sched) fn unblocked(since: u64, kept: bool) {
         record.blocking_ns.fetch_add(lasted, Relaxed);
     }
     if kept {
-        let call = crate::sched::call::Call::brief();
+        let call = crate::sched::call::Call::enter();
         if let Some(m) = call.m() {
             let meter = &m.p().groups.meter;
             if meter.section() == since {
@@ -434,6 +446,9 @@ pub(in crate::sched) fn unblocked(since: u64, kept: bool) {
                 if let Some(g) = m.g() {
                     meter.set_last(g);
                 }
+            }
+            if m.p().groups.over.load(Relaxed) {
+                m.note.leave(m.p().slice.load(Relaxed), false); // the monitor leaves one alone that is in a section
             }
         }
     }
