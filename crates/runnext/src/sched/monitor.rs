@@ -155,7 +155,11 @@ impl Monitor {
 
     /// All Ps are busy, perhaps for long, and a timer is due at `when`.
     pub(super) fn watch_until(&self, when: u64) {
-        let when = when.max(self.rested.load(Relaxed));
+        self.wake_by(when.max(self.rested.load(Relaxed)));
+    }
+
+    /// It looks at `when` at the latest, however long it may leave timers alone.
+    pub(super) fn wake_by(&self, when: u64) {
         if when < self.until.load(Relaxed) {
             self.until.store(when, Relaxed); // once is enough
             self.poke();
@@ -368,7 +372,7 @@ impl Keeper {
         monitor.rested.store(rested, Relaxed);
         monitor.until.store(wake_at, Relaxed);
         monitor.nap.store(nap, Relaxed);
-        fence(SeqCst); // pairs with the fences in `wake_one`, `timers::arm` and `enter_slow`
+        fence(SeqCst); // pairs with the fences in `wake_one`, `timers::arm`, `enter_slow` and `hurry`
         let missed = nap == DEEP && (shared.any_work() || shared.any_waits_behind())
             || self.next_timer(rested) < wake_at
             || shared.groups.hurry() < wake_at;
@@ -549,5 +553,24 @@ impl Keeper {
             shared.wake_one();
         }
         if lively { pace } else { pace.min(STEADY_NS) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The end of a turn waited until timers were looked after again: for up to 2 ms.
+    #[test]
+    fn timers_wait_while_they_were_just_looked_after_and_nothing_else_does() {
+        let monitor = Monitor::new(Arc::new(Hub::new().unwrap()));
+        monitor.rested.store(100, Relaxed);
+        monitor.watch_until(50);
+        assert_eq!(monitor.until.load(Relaxed), 100);
+        monitor.wake_by(70);
+        assert_eq!(monitor.until.load(Relaxed), 70);
+        let pokes = monitor.word.load(Relaxed);
+        monitor.wake_by(80);
+        assert_eq!(monitor.word.load(Relaxed), pokes, "it looks before that");
     }
 }

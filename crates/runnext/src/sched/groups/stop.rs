@@ -4,7 +4,7 @@
 //! group pays for it later.
 
 use std::ptr;
-use std::sync::atomic::Ordering::*;
+use std::sync::atomic::{Ordering::*, fence};
 
 use runnext_core::group::GroupId;
 use runnext_core::group::preempt::MIN_RUN;
@@ -92,7 +92,8 @@ impl Shared {
     /// short; so the time is left where it looks once more before it sleeps.
     pub(super) fn hurry(&self, when: u64) {
         self.groups.hurry.fetch_min(when, SeqCst);
-        self.monitor.watch_until(when);
+        fence(SeqCst); // pairs with the monitor's before it sleeps: it sees this, or we how long it will
+        self.monitor.wake_by(when);
     }
 
     /// The monitor's look at one P's turn: ends it if its time is up. Returns when to look again.
