@@ -11,6 +11,7 @@
 //! | BLK, and the same word as at the last look                       | takes the P (a declared section outlasted a look)  |
 //! | USER, the same word, no CPU used since, asleep says the kernel   | takes the P: no signal, so nothing is interrupted  |
 //! | USER, computing, and a light goroutine waits                     | asks the thread to give way (`preempt::request`)   |
+//! | the same in a group's turn, and one without a group waits        | what the policy says (`Shared::claim_for_root`)    |
 //! | USER, the same slice for longer than it may last, no CPU timer   | asks the thread to give way                        |
 //!
 //! At the limit of threads all may sleep with goroutines that are locked to them, while Ps are idle. Then it looks after timers and

@@ -9,7 +9,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::Ordering::*;
 
 use runnext_core::group::preempt::MIN_RUN;
-use runnext_core::group::{GroupId, preempt_after};
+use runnext_core::group::{GroupId, ROOT, preempt_after};
 use runnext_core::list::List;
 use runnext_sys::clock;
 
@@ -126,7 +126,7 @@ impl Shared {
         let ledger = &self.groups.ledger;
         let id = GroupId::from_index(lane as usize);
         let wake = ledger.wake(id);
-        let root = ledger.wake(GroupId::from_index(0)).key;
+        let root = ledger.wake(ROOT).key;
         let key_of = |p: &P| match p.groups.is_on() {
             true => p.groups.key(),
             false => root, // no turns there: it runs ungrouped ones
@@ -172,10 +172,32 @@ impl Shared {
         let now = clock::now_ns();
         here.lanes().root_ready(ledger, now);
         if !here.over.load(Relaxed)
-            && let Some(least) = preempt_after(ledger.wake(GroupId::from_index(0)), here.key())
+            && let Some(least) = preempt_after(ledger.wake(ROOT), here.key())
         {
             self.cut_short(p, here.since.load(Relaxed).saturating_add(least), now);
         }
+    }
+
+    /// Somebody of the root lane waits on `p`, or where every P looks, and no P is idle: it takes the turn of a group here if it may, as if it
+    /// had been woken here. None: there is none. By the monitor, which looks at the turns next.
+    pub(in crate::sched) fn claim_for_root(&self, p: &P, now: u64) -> Option<bool> {
+        let (here, ledger) = (&p.groups, &self.groups.ledger);
+        if !here.is_on() {
+            return None;
+        }
+        let mut lanes = here.lanes(); // turns begin and end under it
+        lanes.current().filter(|&(id, _)| id != ROOT)?;
+        if here.over.load(Relaxed) {
+            return Some(false);
+        }
+        lanes.root_ready(ledger, now); // the turn's end comes before the P may be idle (I5)
+        let Some(least) = preempt_after(ledger.wake(ROOT), here.key()) else {
+            return Some(false);
+        };
+        here.over.store(true, Relaxed);
+        let at = here.since.load(Relaxed).saturating_add(least);
+        here.until.fetch_min(at, Relaxed);
+        Some(true)
     }
 
     /// Moves a goroutine from one P's list to the head of another's. False: it is not there any more.
@@ -211,5 +233,38 @@ impl Shared {
             _ => at,
         };
         self.hurry(at.max(now));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use runnext_core::group::Priority;
+    use runnext_sys::clock;
+
+    use crate::sched::call::Call;
+    use crate::{Runtime, TaskGroup, go, m};
+
+    /// Whether an ungrouped goroutine may take the caller's turn, and whether that is to end then.
+    fn claim() -> (Option<bool>, bool) {
+        let _call = Call::brief();
+        let m = m::current().unwrap();
+        let claimed = m.shared().claim_for_root(m.p(), clock::now_ns());
+        (claimed, m.p().groups.over.load(super::Relaxed))
+    }
+
+    /// The monitor asked whoever ran, of whatever group.
+    #[test]
+    fn a_group_gives_way_to_ungrouped_ones_by_the_policy() {
+        // Nobody else claims it.
+        let alone = Runtime::builder().procs(1).preemption(false);
+        // SAFETY: the goroutines below keep no reference into a thread-local over a runtime call.
+        let rt = unsafe { alone.build() }.unwrap();
+        rt.run(|| {
+            let of = |priority| TaskGroup::builder("one").priority(priority).build();
+            let (high, low) = (of(Priority::High), of(Priority::Low));
+            assert_eq!(high.go(claim).join().unwrap(), (Some(false), false));
+            assert_eq!(low.go(claim).join().unwrap(), (Some(true), true));
+            assert_eq!(go(claim).join().unwrap().0, None);
+        });
     }
 }

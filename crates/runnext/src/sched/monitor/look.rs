@@ -198,6 +198,15 @@ impl Keeper {
         if self.is_lively(p) {
             return CALM_NS;
         }
+        if (*light > 0 || p.light_waits())
+            && let Some(claimed) = self.shared.claim_for_root(p, look.at)
+        {
+            if claimed {
+                look.asked = look.at;
+                *light = light.saturating_sub(1);
+            }
+            return CALM_NS; // who ends turns sees to it
+        }
         let least = if *light > 0 {
             m.g().map_or(0, preempt::min_run)
         } else if p.light_waits() {
