@@ -62,6 +62,28 @@ impl Watched {
     };
 }
 
+/// Two of the groups that wait: enough to know of each lane whether another one does.
+struct Waiting([Option<GroupId>; 2]);
+
+impl Waiting {
+    fn add(&mut self, id: GroupId) {
+        match &mut self.0 {
+            [first @ None, _] => *first = Some(id),
+            [first, second @ None] if *first != Some(id) => *second = Some(id),
+            _ => {}
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.0[1].is_some()
+    }
+
+    fn any_but(&self, lane: u32) -> bool {
+        let mut found = self.0.iter().flatten();
+        found.any(|id| id.index() as u32 != lane)
+    }
+}
+
 /// When a turn from `since` to `until`, of which its thread waited for `stolen` ns, ends if it still waits; None if not later than it
 /// would.
 fn stretched(since: u64, until: u64, stolen: u64, now: u64) -> Option<u64> {
@@ -83,8 +105,10 @@ impl Shared {
         if seen.len() < procs {
             seen.resize(procs, Watched::NEVER); // within its capacity
         }
+        let waiting = self.waiting_groups(now);
         let ps = self.all_ps().take(procs).zip(seen.iter_mut());
-        let next = ps.map(|(p, seen)| self.watch_turn(p, seen, now)).min();
+        let next = ps.map(|(p, seen)| self.watch_turn(p, seen, &waiting, now));
+        let next = next.min();
         next.unwrap_or(u64::MAX)
     }
 
@@ -97,7 +121,7 @@ impl Shared {
     }
 
     /// The monitor's look at one P's turn: ends it if its time is up. Returns when to look again.
-    fn watch_turn(&self, p: &P, seen: &mut Watched, now: u64) -> u64 {
+    fn watch_turn(&self, p: &P, seen: &mut Watched, waiting: &Waiting, now: u64) -> u64 {
         let here = &p.groups;
         if !here.is_on() {
             // Ungrouped ones are charged too while groups are at work.
@@ -114,7 +138,8 @@ impl Shared {
         };
         let (computes, stolen) = self.look_at_thread(p, m, seen);
         let lane = here.lane();
-        let must = here.over.load(Relaxed) || self.is_limited(here) || self.contends(p, lane);
+        let must =
+            here.over.load(Relaxed) || self.is_limited(here) || self.contends(p, lane, waiting);
         // Somebody's time has come: whether it may take this turn is known when it is awake.
         let timer = p.timers.next();
         let woken = timer
@@ -228,28 +253,51 @@ impl Shared {
         (computes, away)
     }
 
+    /// Groups of which something waits that may run, on any P. Those of which all runs are not among them, though `Lanes` counts them until
+    /// their turn ends.
+    fn waiting_groups(&self, now: u64) -> Waiting {
+        let mut waiting = Waiting([None; 2]);
+        let may_start = |id| self.groups.ledger.may_start(id, now);
+        for p in self.all_ps() {
+            let (here, lane) = (&p.groups, p.groups.lane());
+            if lane != NO_LANE && lane != ROOT_LANE && !here.ring.is_empty() {
+                let id = GroupId::from_index(lane as usize);
+                if !self.limits(id) && may_start(id) {
+                    waiting.add(id);
+                }
+            }
+            if here.listed() != 0 {
+                let mut lanes = here.lanes();
+                for at in 0..lanes.groups().len() {
+                    let id = lanes.groups()[at];
+                    if lanes.queue(id).len() != 0 && may_start(id) {
+                        waiting.add(id);
+                    }
+                }
+            }
+            if waiting.is_full() {
+                break;
+            }
+        }
+        waiting
+    }
+
     /// Whether anything waits that may run: of other lanes, anywhere; of `lane`, which runs on `p`, far more elsewhere than here.
-    fn contends(&self, p: &P, lane: u32) -> bool {
-        let ledger = &self.groups.ledger;
-        let now = clock::now_ns();
+    fn contends(&self, p: &P, lane: u32, waiting: &Waiting) -> bool {
         if lane != ROOT_LANE && (self.has_global() || p.has_work()) {
             return true;
         }
-        let others = self.all_ps().any(|other| {
-            other.groups.listed() != 0 && {
-                let lanes = other.groups.lanes();
-                let mut ids = lanes.groups().iter();
-                ids.any(|id| id.index() as u32 != lane && ledger.may_start(*id, now))
-            }
-        });
-        others || lane != NO_LANE && lane != ROOT_LANE && self.is_outnumbered(p, lane)
+        waiting.any_but(lane)
+            || lane != NO_LANE && lane != ROOT_LANE && self.is_outnumbered(p, lane)
     }
 
     fn is_outnumbered(&self, p: &P, lane: u32) -> bool {
         let id = GroupId::from_index(lane as usize);
         let here = p.groups.waiting(id) + 1;
-        self.all_ps()
-            .filter(|other| !ptr::eq(*other, p))
+        let holders = self.groups.ledger.group(id).holders();
+        holders
+            .filter(|&at| at != p.id)
+            .filter_map(|at| self.p(at))
             .any(|other| turn::outnumbers(other.groups.waiting(id), here))
     }
 
@@ -458,6 +506,8 @@ pub(in crate::sched) fn unblocked(since: u64, kept: bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sched::call::Call;
+    use crate::{Runtime, TaskGroup, go};
 
     const SLICE: u64 = 2_000_000;
 
@@ -470,6 +520,44 @@ mod tests {
         let most = (1 + STRETCH) * SLICE;
         assert_eq!(waited(u64::MAX, SLICE), Some(most));
         assert_eq!(waited(u64::MAX, most), None);
+    }
+
+    #[test]
+    fn two_groups_tell_of_each_lane_whether_another_waits() {
+        let waiting = |ids: &[usize]| {
+            let mut waiting = Waiting([None; 2]);
+            ids.iter()
+                .for_each(|&id| waiting.add(GroupId::from_index(id)));
+            [ROOT_LANE, 1, 2, 3, NO_LANE].map(|lane| waiting.any_but(lane))
+        };
+        assert_eq!(waiting(&[]), [false; 5]);
+        assert_eq!(waiting(&[2, 2]), [true, true, false, true, true]);
+        assert_eq!(waiting(&[2, 2, 1]), [true; 5]);
+        assert_eq!(waiting(&[3, 1, 2]), [true; 5]);
+    }
+
+    /// The count of a group that runs is settled when its turn ends: until then it seemed to wait, and all others made way for it again and again.
+    #[test]
+    fn a_group_that_only_runs_does_not_wait() {
+        // Its one P does nothing else meanwhile.
+        let alone = Runtime::builder().procs(1).preemption(false);
+        // SAFETY: the goroutines below keep no reference into a thread-local over a runtime call.
+        let rt = unsafe { alone.build() }.unwrap();
+        let waits = || {
+            let _call = Call::brief();
+            let shared = m::current().unwrap().shared();
+            let waiting = shared.waiting_groups(clock::now_ns());
+            waiting.any_but(ROOT_LANE)
+        };
+        let both = move || {
+            let alone = waits();
+            let child = go(|| ());
+            let behind = waits();
+            child.join().unwrap();
+            (alone, behind)
+        };
+        let found = rt.run(|| TaskGroup::new("one").go(both).join().unwrap());
+        assert_eq!(found, (false, true));
     }
 
     /// The thread waits while it is looked at: a monitor that came back as soon as that was made up for would keep it from running.
