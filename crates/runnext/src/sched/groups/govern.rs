@@ -12,6 +12,7 @@ use runnext_core::group::{
 };
 use runnext_sys::clock;
 
+use super::local::NO_LANE;
 use super::{Groups, ROOT_LANE};
 use crate::p::P;
 use crate::sched::Shared;
@@ -151,6 +152,11 @@ impl Shared {
     /// Whether a turn of this group must end on time even if nobody waits.
     pub(super) fn limits(&self, id: GroupId) -> bool {
         self.groups.ledger.is_limited(id) || self.governs(id)
+    }
+
+    /// Whether the turn of this lane must, and no other P may help with its ring.
+    pub(super) fn is_limited(&self, lane: u32) -> bool {
+        lane != NO_LANE && self.limits(GroupId::from_index(lane as usize))
     }
 
     /// A governed group's turn ended.

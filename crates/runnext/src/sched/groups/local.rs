@@ -37,8 +37,8 @@ pub(super) type GroupLanes = Lanes<Fifo>;
 pub(crate) struct Local {
     on: AtomicBool,
     pub(super) over: AtomicBool,
-    /// The turn must end on time even if nobody waits: known to the owner where it begins, and to the monitor if that is new.
-    pub(super) limited: AtomicBool,
+    /// The group had a limit when its turn began: what the owner goes by. All others ask [`Shared::limits`], which knows of a new one too.
+    pub(super) limited: Cell<bool>,
     /// An owner of locks was let run on in this turn.
     pub(super) graced: Cell<bool>,
     lane: AtomicU32,
@@ -68,7 +68,7 @@ impl Local {
         Local {
             on: AtomicBool::new(false),
             over: AtomicBool::new(false),
-            limited: AtomicBool::new(false),
+            limited: Cell::new(false),
             graced: Cell::new(false),
             lane: AtomicU32::new(NO_LANE),
             since: AtomicU64::new(0),
@@ -228,7 +228,7 @@ impl Local {
         let lane = id.index() as u32;
         if lane != ROOT_LANE {
             // With a limit others may not help, and what is in the ring looks as if they could.
-            let n = if self.limited.load(Relaxed) { 1 } else { BATCH };
+            let n = if self.limited.get() { 1 } else { BATCH };
             self.refill(lanes, id, n);
         }
         self.lane.store(lane, Relaxed);
@@ -261,7 +261,7 @@ impl Local {
         if self.listed() == 0 || lane == ROOT_LANE || lane == NO_LANE {
             return false;
         }
-        let n = if self.limited.load(Relaxed) { 1 } else { BATCH };
+        let n = if self.limited.get() { 1 } else { BATCH };
         let mut lanes = self.lanes.lock();
         self.refill(&mut lanes, GroupId::from_index(lane as usize), n)
     }
@@ -319,7 +319,7 @@ impl Local {
     /// Whether a light goroutine of `lane`, other than the root lane, that gave way goes into the ring: its lane has the turn, and others may help with what is there.
     #[inline]
     pub(in crate::sched) fn takes_back(&self, lane: u32) -> bool {
-        lane == self.lane() && !self.limited.load(Relaxed)
+        lane == self.lane() && !self.limited.get()
     }
 
     /// Whether a goroutine that was woken goes into the ring: light, and its group has the turn.

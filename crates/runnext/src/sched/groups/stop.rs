@@ -108,8 +108,7 @@ impl Shared {
         let waiting = self.waiting_groups(now);
         let ps = self.all_ps().take(procs).zip(seen.iter_mut());
         let next = ps.map(|(p, seen)| self.watch_turn(p, seen, &waiting, now));
-        let next = next.min();
-        next.unwrap_or(u64::MAX)
+        next.min().unwrap_or(u64::MAX)
     }
 
     /// A turn is to end at `when`: the monitor looks then. It may be looking just now, and have seen the turn before it was cut
@@ -139,7 +138,7 @@ impl Shared {
         let (computes, stolen) = self.look_at_thread(p, m, seen);
         let lane = here.lane();
         let must =
-            here.over.load(Relaxed) || self.is_limited(here) || self.contends(p, lane, waiting);
+            here.over.load(Relaxed) || self.is_limited(lane) || self.contends(p, lane, waiting);
         // Somebody's time has come: whether it may take this turn is known when it is awake.
         let timer = p.timers.next();
         let woken = timer
@@ -163,16 +162,6 @@ impl Shared {
             true => now + AGAIN,
             false => u64::MAX,
         }
-    }
-
-    /// Whether the turn must end on time even if nobody waits. A limit may be new: then it holds from now on, and others may not help.
-    fn is_limited(&self, here: &Local) -> bool {
-        let lane = here.lane();
-        if lane != NO_LANE && self.limits(GroupId::from_index(lane as usize)) {
-            // If that was the turn before, the next one ends on time too, and no other P helps with its ring: for one slice.
-            here.limited.store(true, Relaxed);
-        }
-        here.limited.load(Relaxed)
     }
 
     /// When the slice of the running turn is used up, of which its thread was on no CPU for `stolen` ns. If it waits for one it gets that later, or on
@@ -262,7 +251,7 @@ impl Shared {
             let (here, lane) = (&p.groups, p.groups.lane());
             if lane != NO_LANE && lane != ROOT_LANE && !here.ring.is_empty() {
                 let id = GroupId::from_index(lane as usize);
-                if !self.limits(id) && may_start(id) {
+                if !self.is_limited(lane) && may_start(id) {
                     waiting.add(id);
                 }
             }

@@ -166,7 +166,7 @@ fn begin(
 ) {
     let here = &p.groups;
     let limited = shared.limits(group);
-    here.limited.store(limited, Relaxed);
+    here.limited.set(limited);
     let others = lanes.groups().iter().any(|&id| id != group);
     here.begin(p, &mut lanes, group, key, now);
     here.until.store(until, Relaxed);
@@ -276,7 +276,7 @@ impl Shared {
     pub(in crate::sched) fn offers_grouped(&self, p: &P) -> bool {
         let here = &p.groups;
         here.is_on()
-            && (!here.limited.load(Relaxed) && !here.ring.is_empty()
+            && (!here.ring.is_empty() && !self.is_limited(here.lane())
                 || here.is_ready(&self.groups.ledger, clock::now_ns()))
     }
 
@@ -412,7 +412,7 @@ fn take_from(shared: &Shared, p: &P, victim: &P, want: Option<GroupId>, now: u64
     let group = lane != NO_LANE && lane != ROOT_LANE;
     let id = GroupId::from_index(lane as usize);
     if !group
-        || there.limited.load(Relaxed)
+        || shared.is_limited(lane)
         || there.ring.is_empty()
         || want.is_some_and(|want| want != id)
         || !ledger.may_start(id, now)
