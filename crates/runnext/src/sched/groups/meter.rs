@@ -170,8 +170,21 @@ impl Meter {
         let m = unsafe { p.m.load(Relaxed).as_ref() };
         if self.idle.get() || m.is_some_and(|m| m.paid.load(Relaxed) == 0) {
             self.read(p);
-            self.idle.set(false);
+            self.wake(p);
         }
+    }
+
+    /// Somebody pays again. What was left from before a time without groups may seem to be ahead: readings are counted from here on.
+    fn wake(&self, p: &P) {
+        if self.idle.replace(false) {
+            self.count_from(p.tick.load(Relaxed));
+        }
+    }
+
+    /// The clock was read before this dispatch, and is to be before the next.
+    fn count_from(&self, tick: u32) {
+        self.read_at.set(tick);
+        self.read_next.set(tick.wrapping_add(1));
     }
 
     /// The turn ends, a section that is open with it: what is to be charged.
@@ -187,9 +200,7 @@ impl Meter {
     pub(super) fn rest(&self, p: &P) {
         self.set_last(ptr::null());
         self.idle.set(true);
-        let tick = p.tick.load(Relaxed);
-        self.read_at.set(tick);
-        self.read_next.set(tick.wrapping_add(1));
+        self.count_from(p.tick.load(Relaxed));
     }
 
     /// The P takes no turns any more.
@@ -216,7 +227,7 @@ impl Meter {
             self.taken(m);
         }
         self.set_last(g);
-        self.idle.set(false);
+        self.wake(m.p());
     }
 
     /// `g` is about to run, or nobody.
@@ -352,6 +363,25 @@ mod tests {
         // Of what another thread had run for in the turn, too.
         meter.ran.store(MS, Relaxed);
         assert_eq!(meter.look(&m, before + 2 * MS, since, now), 2 * MS);
+    }
+
+    /// What was left from before a time without groups seemed to be ahead, and nobody was charged until the P had made as many dispatches again.
+    #[test]
+    fn readings_go_on_after_a_time_without_groups() {
+        for pause in [0, 7, (1 << 31) - 1, 1 << 31, u32::MAX] {
+            let p = P::new(0, 1);
+            let (meter, tick) = (&p.groups.meter, &p.tick);
+            let dispatch = || tick.store(tick.load(Relaxed).wrapping_add(1), Relaxed);
+            meter.begin(&p);
+            dispatch();
+            meter.end(&p);
+            meter.rest(&p);
+            tick.store(tick.load(Relaxed).wrapping_add(pause), Relaxed);
+            meter.begin(&p);
+            dispatch();
+            meter.account(&p);
+            assert_eq!(meter.read_at.get(), tick.load(Relaxed), "{pause}");
+        }
     }
 
     #[test]
