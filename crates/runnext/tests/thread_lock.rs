@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{assert_settles, child, runtime, switches, until};
 use runnext::net::UnixStream;
@@ -347,6 +347,41 @@ fn once_there_are_threads_again_nobody_asks_for_one() {
             handles.into_iter().for_each(|h| h.join().expect("ends"));
         });
         assert_settles(switches, 50, std::thread::sleep);
+    })
+    .passed();
+}
+
+/// How often the thread that makes the others went to sleep.
+fn makers_sleeps() -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").expect("threads");
+    let sleeps = tasks.flatten().find_map(|task| {
+        let status = std::fs::read_to_string(task.path().join("status")).ok()?;
+        let mut lines = status.lines();
+        lines.next()?.ends_with("runnext-threads").then_some(())?;
+        let count = lines.find_map(|l| l.strip_prefix("voluntary_ctxt_switches:"))?;
+        count.trim().parse().ok()
+    });
+    sleeps.expect("it runs")
+}
+
+/// At the limit every look of the monitor and every preemption asked for a spare thread, and each time it was tried to make one.
+#[test]
+fn at_the_limit_of_threads_a_spare_one_is_asked_for_now_and_then() {
+    child(&[], || {
+        // SAFETY: nothing here keeps a borrow of a thread-local over a call.
+        let rt = unsafe { Runtime::builder().procs(2).max_threads(2).build() }.expect("starts");
+        rt.run(|| {
+            with_company(|| {
+                let (began, before) = (Instant::now(), makers_sleeps());
+                while began.elapsed() < Duration::from_secs(1) {
+                    yield_now();
+                }
+                let sleeps = (makers_sleeps() - before) as u128;
+                // It tries every 10 ms, and is woken once between.
+                let most = began.elapsed().as_millis() / 10 * 3;
+                assert!(sleeps < most, "{sleeps}, more than {most}");
+            });
+        });
     })
     .passed();
 }

@@ -313,6 +313,8 @@ pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<()> {
         shared: Arc::clone(shared),
         threads: Vec::new(),
         refused: false,
+        retry_at: 0,
+        retry_spare_at: 0,
         next_housekeeping: 0,
         next_count: 0,
     };
@@ -340,6 +342,10 @@ struct Maker {
     threads: Vec<Thread>,
     /// The system refused a thread, and we said so.
     refused: bool,
+    /// Before this no M is made: the last could not be. Nor, before the second, a spare one, which is wanted at every look; that one is never the
+    /// earlier.
+    retry_at: u64,
+    retry_spare_at: u64,
     next_housekeeping: u64,
     next_count: u64,
 }
@@ -365,32 +371,42 @@ impl Maker {
         }
     }
 
-    /// Makes the threads that were asked for. Returns when to try again if that could not be, and nobody is idle by now either.
+    /// Makes the threads that were asked for. Returns when to come back to those that could not be made.
     fn make_wanted(&mut self, now: u64) -> u64 {
         let shared = Arc::clone(&self.shared);
-        let wanted = shared.threads.wants_m.swap(false, AcqRel);
-        let spare = shared.threads.wants_spare.swap(false, AcqRel);
-        if !wanted && !spare {
-            return u64::MAX;
+        let all = &shared.threads;
+        let wanted = now >= self.retry_at && all.wants_m.swap(false, AcqRel);
+        let spare = now >= self.retry_spare_at && all.wants_spare.swap(false, AcqRel);
+        if wanted || spare {
+            match self.make_m() {
+                Ok(()) => (self.retry_at, self.retry_spare_at) = (0, 0),
+                Err(e) => self.do_without(wanted, &e, now),
+            }
         }
-        let Err(e) = self.make_m() else {
-            return u64::MAX;
-        };
+        // Who asks meanwhile finds that somebody has asked already, and does not wake this thread.
+        let when = |wish: &AtomicBool, at| if wish.load(Acquire) { at } else { u64::MAX };
+        let retry_spare = when(&all.wants_spare, self.retry_spare_at);
+        when(&all.wants_m, self.retry_at).min(retry_spare)
+    }
+
+    /// No thread could be made; `wanted`: and not only as a spare, without which there is just less preemption.
+    fn do_without(&mut self, wanted: bool, e: &io::Error, now: u64) {
+        let shared = Arc::clone(&self.shared);
+        self.retry_spare_at = now + RETRY_NS;
         if !wanted {
-            return u64::MAX; // without a spare there is only less preemption
+            return;
         }
         if shared.has_idle_m() {
             shared.threads.exhausted.store(false, Relaxed);
-            shared.rouse();
-            return u64::MAX;
+            return shared.rouse();
         }
-        self.complain(&e);
+        self.complain(e);
+        self.retry_at = now + RETRY_NS;
         shared.threads.wants_m.store(true, Release);
         if !shared.threads.exhausted.swap(true, Relaxed) {
             shared.monitor.poke(); // it stands in for who is missing
             shared.rouse(); // those who bring their threads were passed over until now
         }
-        now + RETRY_NS
     }
 
     fn make_m(&mut self) -> io::Result<()> {
