@@ -13,13 +13,14 @@
 //!     its next contended unlock, when it holds no lock any more, at its change of group, or end. One that waits for a condition does so when it
 //!     goes on.
 //! I2  The lender may be wrong about the owner, which may have released the lock a moment ago, and hold another: then it has its lane until it
-//!     has released that one too. Who holds none is lent nothing; one that releases its last lock within the instructions between that look
-//!     and the loan has it until its next unlock.
+//!     has released that one too. Who holds none is lent nothing. Between that look and the loan it may release its last lock, end, and its header
+//!     become another's: so it is looked at once more, and the loan taken back ([`G::borrow`]). If it is still the same, and holds a lock, it sees the
+//!     loan at its unlock.
 //! I3  The lane of a goroutine may change while somebody queues it: who does so reads it once, or goes by the queue it chose.
 
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::*;
+use std::sync::atomic::{Ordering::*, fence};
 
 use runnext_core::group::{GroupId, Key};
 use runnext_core::list::List;
@@ -58,12 +59,13 @@ fn lend(call: &Call, owner: *const G) -> Option<Arc<Record>> {
         return None; // nearly all: it needs no lock
     }
     let _one = super::changing(call); // the owner may be giving back what another lent it
+    let id = owner.alive()?;
     let theirs = owner.lane();
     if theirs == lane || !is_better(shared, lane, theirs) || owner.locks_held() == 0 {
         return None;
     }
     if lane == ROOT_LANE {
-        if owner.borrow(root_loan()) {
+        if owner.borrow(id, root_loan()) {
             owner.set_lane(lane);
             shared.move_owner(owner, theirs, lane);
         }
@@ -76,7 +78,7 @@ fn lend(call: &Call, owner: *const G) -> Option<Arc<Record>> {
         return Some(record);
     }
     let raw = Arc::into_raw(record);
-    if !owner.borrow(raw.cast_mut().cast()) {
+    if !owner.borrow(id, raw.cast_mut().cast()) {
         // SAFETY: made just above.
         return Some(unsafe { Arc::from_raw(raw) });
     }
@@ -88,11 +90,20 @@ fn lend(call: &Call, owner: *const G) -> Option<Arc<Record>> {
 }
 
 impl G {
-    /// It runs in the name of this loan from now on. False: in that of another already.
-    fn borrow(&self, loan: *mut ()) -> bool {
-        self.lent_ptr()
-            .compare_exchange(ptr::null_mut(), loan, AcqRel, Relaxed)
-            .is_ok()
+    /// It runs in the name of this loan from now on. False: in that of another already; or it is not goroutine `id`, or holds no lock any more. With
+    /// [`changing`](super::changing) held: whoever would give the loan back waits until it is known to be one.
+    fn borrow(&self, id: u64, loan: *mut ()) -> bool {
+        let (lent, none) = (self.lent_ptr(), ptr::null_mut());
+        if lent.compare_exchange(none, loan, AcqRel, Relaxed).is_err() {
+            return false;
+        }
+        fence(SeqCst); // who releases a lock says so, and then looks whether it was lent something
+        if self.alive() == Some(id) && self.locks_held() != 0 {
+            return true;
+        }
+        // If it is not there any more, another goroutine has begun in the header. The count is the caller's either way.
+        let _ = lent.compare_exchange(loan, none, AcqRel, Relaxed);
+        false
     }
 }
 
@@ -174,5 +185,62 @@ impl Shared {
                 return;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::Location;
+
+    use super::*;
+    use crate::g::slab::Slab;
+    use crate::g::{Birth, Vtable};
+
+    static NOTHING: Vtable = Vtable {
+        run: |_| unreachable!(),
+        poll: |_| unreachable!(),
+        fail: |_, _| unreachable!(),
+        drop_result: |_| unreachable!(),
+        leave_group: |_| unreachable!(),
+        errand: false,
+    };
+
+    fn begin(g: &G, id: u64) {
+        let birth = Birth {
+            id,
+            vtable: &NOTHING,
+            site: Location::caller(),
+            ext: ptr::null_mut(),
+            stack_class: 0,
+            lane: ROOT_LANE,
+            group: ptr::null(),
+        };
+        // SAFETY: the test's own header; nobody runs it.
+        unsafe { g.begin(birth) };
+    }
+
+    /// It had the lane of another until its next unlock, or for ever; or the next goroutine in its header did.
+    #[test]
+    fn one_that_has_gone_is_lent_nothing() {
+        let slab = Slab::new();
+        let mut headers = slab.alloc(1, ptr::null()).expect("memory");
+        // SAFETY: of the slab, which is dropped last.
+        let g = unsafe { headers.pop_front().expect("one").as_ref() };
+        let refused = |id, why| {
+            assert!(!g.borrow(id, root_loan()), "{why}");
+            assert!(!g.is_lent(), "{why}");
+        };
+        refused(0, "nobody has begun there");
+        begin(g, 7);
+        refused(7, "it holds no lock");
+        g.lock_taken();
+        refused(6, "another, which has ended");
+        assert!(g.borrow(7, root_loan()));
+        assert!(!g.borrow(7, root_loan()), "once");
+        assert!(g.is_lent());
+        begin(g, 8);
+        g.lock_taken();
+        let _ = g.finish();
+        refused(8, "it has ended");
     }
 }

@@ -40,7 +40,8 @@
 //!     one too many. A pick that finds nothing sees to it, and `idle_p`.
 //!
 //! # Context
-//! RT, but where it says user context. Locks: a P's lanes, then nothing; the governor's, a leaf. The registry is a `std` lock, for user context.
+//! RT, but where it says user context. Locks: that of whose group a goroutine is (`changing`), then a P's lanes, then nothing; the governor's, a leaf. The registry
+//! is a `std` lock, for user context.
 //!
 //! Tests: `tests/group*.rs`; the policy's own in `runnext-core`.
 
@@ -73,7 +74,7 @@ use super::Shared;
 use super::call::Call;
 use super::timers::NEVER;
 use crate::g::G;
-use crate::lock::Lock;
+use crate::lock::{Lock, LockGuard};
 use crate::p::P;
 
 /// Groups whose CPU time is in a trace: those at the first places.
@@ -371,9 +372,9 @@ pub(crate) fn of(g: &G) -> Option<Arc<Record>> {
 
 /// Who reads another goroutine's group must not meet its change. In a call: who has it is not stopped, and if the runtime is, does not wait for ever
 /// with it.
-fn changing(_: &Call) -> MutexGuard<'static, ()> {
-    static CHANGING: Mutex<()> = Mutex::new(());
-    CHANGING.lock().unwrap_or_else(|e| e.into_inner())
+fn changing(_: &Call) -> LockGuard<'static, ()> {
+    static CHANGING: Lock<()> = Lock::new(());
+    CHANGING.lock()
 }
 
 /// The calling goroutine leaves its group for another, or for none. It still has the turn of the old one: the caller yields. In user context.
