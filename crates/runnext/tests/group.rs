@@ -17,3 +17,5 @@ mod lending;
 mod shares;
 #[path = "group/stress.rs"]
 mod stress;
+#[path = "group/wakes.rs"]
+mod wakes;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 use std::time::{Duration, Instant};
 
-use common::{assert_settles, child, runtime, switches, until};
+use common::{assert_settles, child, runtime, switches, switches_of, until};
 use runnext::net::UnixStream;
 use runnext::{Runtime, TaskGroup, chan, go, lock_os_thread, scope, time, yield_now};
 
@@ -351,19 +351,6 @@ fn once_there_are_threads_again_nobody_asks_for_one() {
     .passed();
 }
 
-/// How often the thread that makes the others went to sleep.
-fn makers_sleeps() -> usize {
-    let tasks = std::fs::read_dir("/proc/self/task").expect("threads");
-    let sleeps = tasks.flatten().find_map(|task| {
-        let status = std::fs::read_to_string(task.path().join("status")).ok()?;
-        let mut lines = status.lines();
-        lines.next()?.ends_with("runnext-threads").then_some(())?;
-        let count = lines.find_map(|l| l.strip_prefix("voluntary_ctxt_switches:"))?;
-        count.trim().parse().ok()
-    });
-    sleeps.expect("it runs")
-}
-
 /// At the limit every look of the monitor and every preemption asked for a spare thread, and each time it was tried to make one.
 #[test]
 fn at_the_limit_of_threads_a_spare_one_is_asked_for_now_and_then() {
@@ -372,14 +359,15 @@ fn at_the_limit_of_threads_a_spare_one_is_asked_for_now_and_then() {
         let rt = unsafe { Runtime::builder().procs(2).max_threads(2).build() }.expect("starts");
         rt.run(|| {
             with_company(|| {
-                let (began, before) = (Instant::now(), makers_sleeps());
+                let sleeps = || switches_of(|name| name == "runnext-threads");
+                let (began, before) = (Instant::now(), sleeps());
                 while began.elapsed() < Duration::from_secs(1) {
                     yield_now();
                 }
-                let sleeps = (makers_sleeps() - before) as u128;
+                let slept = (sleeps() - before) as u128;
                 // It tries every 10 ms, and is woken once between.
                 let most = began.elapsed().as_millis() / 10 * 3;
-                assert!(sleeps < most, "{sleeps}, more than {most}");
+                assert!(slept < most, "{slept}, more than {most}");
             });
         });
     })

@@ -375,7 +375,7 @@ impl Shared {
         if !work.is_empty() {
             self.prepend_global(work);
         }
-        self.resize_groups(n);
+        self.resize_groups();
         self.searchers.look_again();
         if self.any_work() || self.seat.is_unwatched() {
             self.wake_one();

@@ -100,11 +100,18 @@ pub fn assert_rests(pause: impl Fn(Duration)) {
 
 /// How often the threads of this process gave up a CPU of their own accord.
 pub fn switches() -> usize {
+    switches_of(|_| true)
+}
+
+/// As [`switches`], those with such a name.
+pub fn switches_of(is_one: impl Fn(&str) -> bool) -> usize {
     let tasks = std::fs::read_dir("/proc/self/task").expect("threads");
     let status = |task: std::io::Result<std::fs::DirEntry>| {
         std::fs::read_to_string(task.ok()?.path().join("status")).ok()
     };
     let count = |status: String| {
+        let name = status.lines().find_map(|l| l.strip_prefix("Name:\t"));
+        name.filter(|name| is_one(name))?;
         let line = status
             .lines()
             .find_map(|l| l.strip_prefix("voluntary_ctxt_switches:"))?;

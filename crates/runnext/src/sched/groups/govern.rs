@@ -10,7 +10,6 @@ use std::sync::atomic::Ordering::*;
 use runnext_core::group::{
     CpuLimit, Feedback, Governor, GroupId, Ledger, Priority, ROOT, Refused, Verdict, config,
 };
-use runnext_sys::clock;
 
 use super::local::NO_LANE;
 use super::{Groups, ROOT_LANE};
@@ -198,9 +197,8 @@ impl Shared {
         self.groups.governor.lock().forget(&self.groups.ledger, id);
     }
 
-    /// The number of Ps changed.
-    pub(super) fn limit_governed(&self, procs: usize) {
-        let now = clock::now_ns();
+    /// The number of Ps changed. The caller then [lets go on](Self::release_governed) who may.
+    pub(super) fn limit_governed(&self, procs: usize, now: u64) {
         let mut govern = self.groups.governor.lock();
         let ppm = govern.ppm;
         govern.governor.limit(ppm, procs, now);

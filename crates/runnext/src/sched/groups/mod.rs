@@ -352,12 +352,19 @@ impl Shared {
         self.wake_one();
     }
 
-    /// The number of Ps changed.
-    pub(super) fn resize_groups(&self, procs: usize) {
-        self.groups.ledger.set_procs(procs, clock::now_ns());
-        self.limit_governed(procs);
-        for p in self.all_ps().skip(procs) {
-            self.evacuate(p);
+    /// The number of Ps changed. Perhaps more than once, by several who come here in any order: so what counts is how many there are now.
+    pub(super) fn resize_groups(&self) {
+        loop {
+            let (procs, now) = (self.procs(), clock::now_ns());
+            self.groups.ledger.set_procs(procs, now);
+            self.limit_governed(procs, now);
+            for p in self.all_ps().skip(procs) {
+                self.evacuate(p);
+            }
+            self.release_governed(now); // what was armed is of the old limit
+            if self.procs() == procs {
+                return;
+            }
         }
     }
 }

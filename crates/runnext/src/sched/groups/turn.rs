@@ -350,10 +350,11 @@ impl Shared {
                 let all = p.groups.unlist(&mut lanes, ledger, id, usize::MAX, now);
                 (id, all)
             };
-            let to = id.index() % self.procs();
-            if let Some(other) = self.p(to) {
-                let lane = id.index() as u32;
-                other.groups.list_all(ledger, lane, gs, false, now);
+            let other = self.p(id.index() % self.procs()).unwrap_or(p);
+            let lane = id.index() as u32;
+            other.groups.list_all(ledger, lane, gs, false, now);
+            if ptr::eq(other, p) {
+                return; // it is wanted again meanwhile
             }
         }
     }

@@ -1,0 +1,75 @@
+//! Who is woken for a goroutine of a group, and who is not.
+
+use std::sync::atomic::{AtomicBool, Ordering::*};
+
+use runnext::{TaskGroup, chan};
+
+use crate::common::{child, runtime, switches_of};
+
+const ROUNDS: usize = 2_000;
+const OTHERS: usize = 4;
+
+/// In each round one goroutine of the group wakes several, which answer. How often the threads that run goroutines went to sleep meanwhile.
+fn sleeps_in_rounds(group: &TaskGroup) -> usize {
+    let group = group.clone();
+    let rounds = group.clone().go(move || {
+        let (answer, answers) = chan::bounded(OTHERS);
+        let asked: Vec<_> = (0..OTHERS)
+            .map(|_| {
+                let (ask, questions) = chan::bounded::<()>(1);
+                let answer = answer.clone();
+                group.go(move || questions.iter().for_each(|()| answer.send(()).unwrap()));
+                ask
+            })
+            .collect();
+        // The monitor has others to look after.
+        let is_worker = |name: &str| name.starts_with("runnext-") && name != "runnext-monitor";
+        let before = switches_of(is_worker);
+        for _ in 0..ROUNDS {
+            asked.iter().for_each(|ask| ask.send(()).unwrap());
+            asked.iter().for_each(|_| answers.recv().unwrap());
+        }
+        switches_of(is_worker) - before
+    });
+    rounds.join().unwrap()
+}
+
+/// With every wake-up in a group with a quota another processor was woken, which must not take what it found.
+#[test]
+fn nobody_is_woken_who_may_not_help() {
+    child(&[], || {
+        let sleeps = runtime(2).run(|| {
+            let group = TaskGroup::builder("one").quota(1.0).build();
+            sleeps_in_rounds(&group)
+        });
+        assert!(sleeps < ROUNDS / 4, "{sleeps} in {ROUNDS} rounds");
+    })
+    .passed();
+}
+
+/// Several set the number of processors at once: the lists of one that was too many for a moment were emptied into themselves, without end.
+#[test]
+fn processors_come_and_go_beside_groups() {
+    let groups: Vec<_> = (0..16)
+        .map(|i| TaskGroup::new(&format!("group {i}")))
+        .collect();
+    let stop = AtomicBool::new(false);
+    runtime(8).run(|| {
+        runnext::scope(|s| {
+            for n in [1, 8, 3] {
+                let stop = &stop;
+                s.go(move || {
+                    while !stop.load(Relaxed) {
+                        runnext::blocking(|| runnext::set_procs(n));
+                    }
+                });
+            }
+            let yields = || (0..500).for_each(|_| runnext::yield_now());
+            let all: Vec<_> = (0..128)
+                .map(|i| groups[i % groups.len()].go(yields))
+                .collect();
+            all.into_iter().for_each(|one| one.join().unwrap());
+            stop.store(true, Relaxed);
+        });
+    });
+}
