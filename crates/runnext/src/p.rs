@@ -91,6 +91,14 @@ pub(crate) struct Stats {
     pub(crate) lock_wait: AtomicU64,
 }
 
+impl Stats {
+    /// So many came from another P, by the owner.
+    pub(crate) fn stole(&self, n: usize) {
+        bump(&self.steals);
+        bump_by(&self.stolen, n as u64);
+    }
+}
+
 /// Adds to a counter that only the caller writes.
 #[inline]
 pub(crate) fn bump(counter: &AtomicU64) {

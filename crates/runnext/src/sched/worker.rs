@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering::*;
 
 use runnext_core::next::{self, Pick};
 use runnext_core::park::Parked;
+use runnext_core::runq::RunQueue;
 use runnext_sys::clock;
 
 use super::call::take_p;
@@ -18,7 +19,7 @@ use super::{Shared, future, seat, spawn};
 use crate::g::{G, Switch};
 use crate::m::M;
 use crate::observe::event::Kind;
-use crate::p::{P, bump, bump_by, look_ahead};
+use crate::p::{P, bump, look_ahead};
 use crate::stack::NoStack;
 
 /// Rounds over all Ps before a thief gives up; `runnext` is taken only in the last (Go's figure).
@@ -276,8 +277,20 @@ fn search(m: &M, p: &P) -> Found {
 
 /// A search found work elsewhere: one to run, and what is in the queue of `p`, which was empty.
 fn count_stolen(p: &P) {
-    bump(&p.stats.steals);
-    bump_by(&p.stats.stolen, 1 + p.runq.len() as u64);
+    p.stats.stole(1 + p.runq.len());
+}
+
+/// Who was woken last on `victim`, from one of its queues, unless the P takes it up within a moment: it is probably about to. If it is not, its
+/// next ones are for others too.
+pub(super) fn steal_next_patiently(victim: &P, queue: &RunQueue<G>) -> Found {
+    let since = clock::ticks();
+    // The clocks of two CPUs may differ by a little, and the thread move from one to the other.
+    let passed = || clock::ticks_to_ns(clock::ticks().saturating_sub(since));
+    while queue.has_next() && passed() < NEXT_GRACE_NS {
+        hint::spin_loop();
+    }
+    let next = queue.steal_next();
+    next.inspect(|_| victim.streak.store(0, Relaxed))
 }
 
 fn steal(shared: &Shared, p: &P) -> Found {
@@ -304,19 +317,12 @@ fn steal(shared: &Shared, p: &P) -> Found {
                 p.eye.note(Kind::Steal, id as u32, g.as_ptr());
                 return Some(g);
             }
-            if pass == PASSES && victim.runq.has_next() {
-                let since = clock::ticks();
-                while victim.runq.has_next()
-                    && clock::ticks_to_ns(clock::ticks() - since) < NEXT_GRACE_NS
-                {
-                    hint::spin_loop();
-                }
-                if let Some(g) = victim.runq.steal_next() {
-                    victim.streak.store(0, Relaxed);
-                    count_stolen(p);
-                    p.eye.note(Kind::Steal, id as u32, g.as_ptr());
-                    return Some(g);
-                }
+            if pass == PASSES
+                && let Some(g) = steal_next_patiently(victim, &victim.runq)
+            {
+                count_stolen(p);
+                p.eye.note(Kind::Steal, id as u32, g.as_ptr());
+                return Some(g);
             }
         }
         if shared.has_global() {
@@ -502,4 +508,25 @@ fn cannot_start(m: &'static M, g: &'static G, why: &NoStack) -> bool {
     spawn::bury(m.shared(), p, g);
     m.set_g(ptr::null());
     spawn::is_thread_clean(m)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In groups nobody set it back, and from the first few hand-offs on no other P was woken for who is woken there.
+    #[test]
+    fn a_victim_does_not_take_up_its_own_any_more() {
+        let p = P::new(0, 1);
+        for queue in [&p.runq, p.groups.ring()] {
+            p.streak.store(8, Relaxed);
+            assert_eq!(steal_next_patiently(&p, queue), None);
+            assert_eq!(p.streak.load(Relaxed), 8, "nothing was taken");
+            let woken = ptr::NonNull::dangling();
+            // SAFETY: nobody else has the P; what is queued is not looked at.
+            assert!(unsafe { queue.put_next_kick(woken) }.is_ok());
+            assert_eq!(steal_next_patiently(&p, queue), Some(woken));
+            assert_eq!(p.streak.load(Relaxed), 0);
+        }
+    }
 }

@@ -2,7 +2,6 @@
 //!
 //! `Lanes::pick` decides; this file carries it out. By the owner of the P, in RT.
 
-use std::hint;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::Ordering::*;
 
@@ -16,11 +15,8 @@ use super::local::{GroupLanes, NO_LANE};
 use super::{ROOT_LANE, Record};
 use crate::g::G;
 use crate::lock::LockGuard;
-use crate::p::{P, bump, bump_by};
+use crate::p::P;
 use crate::sched::{Shared, worker};
-
-/// How long a thief leaves the goroutine alone that the running one woke last, in ns: it is probably about to be run.
-const NEXT_GRACE_NS: u64 = 3_000;
 
 /// What a P that takes turns does next.
 pub(in crate::sched) enum Next {
@@ -403,7 +399,7 @@ fn take_from(shared: &Shared, p: &P, victim: &P, want: Option<GroupId>, now: u64
             let gs = there.unlist(&mut lanes, ledger, id, half, now);
             drop(lanes);
             if !gs.is_empty() {
-                count_stolen(p, gs.len());
+                p.stats.stole(gs.len());
                 p.groups.list_all(ledger, id.index() as u32, gs, true, now);
                 return true;
             }
@@ -423,16 +419,10 @@ fn take_from(shared: &Shared, p: &P, victim: &P, want: Option<GroupId>, now: u64
     let gs = take_from_ring(p, victim);
     let any = !gs.is_empty();
     if any {
-        count_stolen(p, gs.len());
+        p.stats.stole(gs.len());
     }
     list_each(shared, p, gs, lane, now);
     any
-}
-
-/// So many came from another P, by the owner of `p`.
-fn count_stolen(p: &P, n: usize) {
-    bump(&p.stats.steals);
-    bump_by(&p.stats.stolen, n as u64);
 }
 
 /// Half of a ring. The own one is empty: no turn is open.
@@ -440,13 +430,7 @@ fn take_from_ring(p: &P, victim: &P) -> List<G> {
     let (ring, own) = (&victim.groups.ring, &p.groups.ring);
     // SAFETY: the caller owns p.
     let taken = unsafe { ring.steal_into(own) };
-    let taken = taken.or_else(|| {
-        let since = clock::ticks();
-        while ring.has_next() && clock::ticks_to_ns(clock::ticks() - since) < NEXT_GRACE_NS {
-            hint::spin_loop();
-        }
-        ring.steal_next()
-    });
+    let taken = taken.or_else(|| worker::steal_next_patiently(victim, ring));
     // SAFETY: the caller owns p.
     let mut gs = unsafe { own.drain() };
     if let Some(g) = taken {
