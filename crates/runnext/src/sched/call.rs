@@ -345,7 +345,7 @@ impl Shared {
         };
         let grouped = lane != ROOT_LANE;
         if !g.is_light() || grouped && !p.groups.takes_back(lane) {
-            return self.put_aside(p, g);
+            return self.put_aside(p, g, lane);
         }
         let ring = if grouped { p.groups.ring() } else { &p.runq };
         // SAFETY: the caller owns p; g is runnable and in no queue.
@@ -356,8 +356,8 @@ impl Shared {
 
     /// One that waits in no ring: a hog, or one of a group that has not its turn here.
     #[cold]
-    fn put_aside(&self, p: &P, g: &G) {
-        match g.lane() {
+    fn put_aside(&self, p: &P, g: &G, lane: u32) {
+        match lane {
             ROOT_LANE => self.put_hog(g),
             lane => self.put_back(p, g, lane),
         }
