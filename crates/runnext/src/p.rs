@@ -241,11 +241,11 @@ impl P {
         bump(&self.stats.runnext_hits);
     }
 
-    /// Whether a goroutine woken now, alone, will most likely be run by this P at once: its waker is about to block, as
-    /// the last ones did. Then waking another P for it only costs.
+    /// Whether a goroutine woken now, alone, into this queue will most likely be run by this P at once: its waker is about to
+    /// block, as the last ones did. Then waking another P for it only costs.
     #[inline]
-    pub(crate) fn keeps_its_own(&self) -> bool {
-        self.streak.load(Relaxed) >= STREAK && self.runq.is_empty()
+    pub(crate) fn keeps_its_own(&self, queue: &RunQueue<G>) -> bool {
+        self.streak.load(Relaxed) >= STREAK && queue.is_empty()
     }
 
     /// Whether somebody light seems to be next here. Hogs that wait their turn do not count: they cost each other nothing but
@@ -339,5 +339,23 @@ impl Own {
         let n = self.stacks.len();
         self.stacks.spill(&shared.stacks, n);
         self.free.take(usize::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The root lane's queue was asked, which is always empty where all are in groups: so each was taken for one woken alone.
+    #[test]
+    fn one_that_is_woken_behind_others_is_not_kept() {
+        let p = P::new(0, 1);
+        let (root, ring) = (&p.runq, &RunQueue::new()); // a group's
+        assert!(!p.keeps_its_own(root) && !p.keeps_its_own(ring));
+        p.streak.store(STREAK, Relaxed);
+        assert!(p.keeps_its_own(root) && p.keeps_its_own(ring));
+        // SAFETY: nobody else has the P; what is queued is not looked at.
+        assert!(unsafe { ring.put_next_kick(NonNull::dangling()) }.is_ok());
+        assert!(p.keeps_its_own(root) && !p.keeps_its_own(ring));
     }
 }

@@ -219,10 +219,8 @@ impl Call {
         // SAFETY: g is runnable, so its runtime is alive.
         let shared = unsafe { super::shared_of(g) };
         match self.local(shared) {
-            Some(p) => {
-                shared.put_local(p, g);
-                shared.wake_another();
-            }
+            Some(p) if shared.put_local(p, g) => shared.wake_another(),
+            Some(_) => {}
             None => shared.put_global(g),
         }
     }
@@ -238,13 +236,18 @@ impl Call {
             p.eye.queued(&shared.observe, g);
         }
         match local {
-            Some(p) if p.keeps_its_own() => {
-                shared.put_local(p, g);
+            Some(p) if shared.special.load(Relaxed) => {
+                if shared.put_special(p, g, true) {
+                    shared.wake_another();
+                }
+            }
+            Some(p) if p.keeps_its_own(&p.runq) => {
+                shared.put_ungrouped(p, g);
                 // Should its waker not block, the monitor wakes another P for it.
                 shared.monitor.work_waits(false);
             }
             Some(p) => {
-                shared.put_local(p, g);
+                shared.put_ungrouped(p, g);
                 shared.wake_another();
             }
             None => shared.put_global(g),
@@ -280,28 +283,44 @@ impl Shared {
         self.wake_one();
     }
 
-    /// A goroutine made runnable by `p`'s owner.
+    /// A goroutine made runnable by `p`'s owner. True: another P may help, and nobody was told.
     #[inline(always)] // as `put_tail`
-    pub(super) fn put_local(&self, p: &P, g: &G) {
-        let ring = if !self.special.load(Relaxed) {
-            if !g.is_light() {
-                return self.put_hog(g);
-            }
-            &p.runq
-        } else if p.groups.takes(g) {
-            self.sample_wait(p, g);
-            p.groups.ring()
-        } else {
-            return self.put_special(p, g);
-        };
+    pub(super) fn put_local(&self, p: &P, g: &G) -> bool {
+        if self.special.load(Relaxed) {
+            return self.put_special(p, g, false);
+        }
+        self.put_ungrouped(p, g);
+        true
+    }
+
+    /// As [`put_local`](Self::put_local), with groups or chaos. `woken`: it is not a new one.
+    #[inline]
+    fn put_special(&self, p: &P, g: &G, woken: bool) -> bool {
+        let here = &p.groups;
+        if !here.takes(g) {
+            return self.put_elsewhere(p, g, woken);
+        }
+        self.sample_wait(p, g);
+        let ring = here.ring();
+        let kept = woken && p.keeps_its_own(ring);
         // SAFETY: the caller owns p; g is runnable and in no queue.
         if let Err(overflow) = unsafe { ring.put_next_kick(g.ptr()) } {
             self.put_overflow(p, ring, overflow);
         }
+        self.may_help(here.shares_ring() && !kept)
+    }
+
+    /// Whether others may help with one that was queued. If it waits for this P, and its waker does not block, the monitor sees to it.
+    #[inline]
+    pub(super) fn may_help(&self, others: bool) -> bool {
+        if !others {
+            self.monitor.work_waits(false);
+        }
+        others
     }
 
     /// Into `runnext`; hogs elsewhere.
-    #[inline]
+    #[inline(always)] // as `put_tail`
     pub(super) fn put_ungrouped(&self, p: &P, g: &G) {
         if g.is_light() {
             self.put_next(p, g);
@@ -326,12 +345,13 @@ impl Shared {
         }
     }
 
-    /// As [`put_local`](Self::put_local), with groups or chaos.
-    fn put_special(&self, p: &P, g: &G) {
+    /// One that is not of the group whose turn it is on `p`; or, of that, a hog.
+    fn put_elsewhere(&self, p: &P, g: &G, woken: bool) -> bool {
         if self.config.chaos && g.lane() == ROOT_LANE {
             self.put_chaotic(p, g);
+            true
         } else {
-            self.put_in_lane(p, g);
+            self.put_in_lane(p, g, woken)
         }
     }
 

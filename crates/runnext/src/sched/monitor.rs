@@ -530,7 +530,8 @@ impl Keeper {
         let mut stuck = shared.has_global() || shared.all_ps().any(|p| shared.offers_grouped(p));
         let (mut lively, mut pace) = (!stuck, CALM_NS);
         for p in shared.all_ps() {
-            let (work, behind) = (p.has_work(), shared.waits_behind(p));
+            let work = p.has_work() || shared.offers_grouped(p);
+            let behind = shared.waits_behind(p);
             if !work && !behind {
                 continue;
             }

@@ -319,7 +319,13 @@ impl Local {
     /// Whether a light goroutine of `lane`, other than the root lane, that gave way goes into the ring: its lane has the turn, and others may help with what is there.
     #[inline]
     pub(in crate::sched) fn takes_back(&self, lane: u32) -> bool {
-        lane == self.lane() && !self.limited.get()
+        lane == self.lane() && self.shares_ring()
+    }
+
+    /// Whether other Ps may help with what is in the ring.
+    #[inline]
+    pub(in crate::sched) fn shares_ring(&self) -> bool {
+        !self.limited.get()
     }
 
     /// Whether a goroutine that was woken goes into the ring: light, and its group has the turn.

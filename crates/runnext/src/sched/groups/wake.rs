@@ -6,7 +6,7 @@
 //! that P.
 
 use std::ptr::NonNull;
-use std::sync::atomic::Ordering::*;
+use std::sync::atomic::{Ordering::*, fence};
 
 use runnext_core::group::preempt::MIN_RUN;
 use runnext_core::group::{GroupId, ROOT, preempt_after};
@@ -41,17 +41,20 @@ pub(super) fn since(stamp: u32) -> u64 {
 }
 
 impl Shared {
-    /// A goroutine was made runnable by the owner of `p`. While groups are in use.
-    pub(in crate::sched) fn put_in_lane(&self, p: &P, g: &G) {
+    /// A goroutine was made runnable, `woken` or new, by the owner of `p`. While groups are in use. True: another P may help, and nobody was told.
+    pub(in crate::sched) fn put_in_lane(&self, p: &P, g: &G, woken: bool) -> bool {
         let (lane, here) = (g.lane(), &p.groups);
-        if lane == ROOT_LANE {
-            self.put_ungrouped(p, g);
-            if here.is_on() && here.lane() != ROOT_LANE {
-                self.root_woke(p);
-            }
-            return;
+        if lane != ROOT_LANE {
+            self.put_in_list(p, g, lane);
+            return false;
         }
-        self.put_in_list(p, g, lane);
+        let waits = here.is_on() && here.lane() != ROOT_LANE; // for its lane's turn
+        let kept = woken && !waits && p.keeps_its_own(&p.runq);
+        self.put_ungrouped(p, g);
+        if waits {
+            self.root_woke(p);
+        }
+        self.may_help(!kept)
     }
 
     /// A goroutine is woken in the turn of its own group on `p`: once in a while it is measured how long it waits then.
@@ -82,10 +85,12 @@ impl Shared {
         }
     }
 
-    /// One of `lane` was queued where its waker does not run it: if its group may run, an idle P looks. If it may not, whoever lets it wakes one.
+    /// One of `lane` was queued where its waker does not run it: if its group may run, an idle P looks, or the monitor. If it may not, whoever lets it
+    /// wakes one; so nobody is woken who would find nothing.
     fn wake_for(&self, lane: u32, now: u64) {
+        fence(SeqCst); // pairs with that of who lets the group go on, in `wake_one`
         let id = GroupId::from_index(lane as usize);
-        if self.searchers.idle() != 0 && self.groups.ledger.may_start(id, now) {
+        if self.groups.ledger.may_start(id, now) {
             self.wake_one();
         }
     }
@@ -114,11 +119,10 @@ impl Shared {
         g.stamp().store(stamp(), Relaxed);
         p.groups
             .list(&self.groups.ledger, lane, g.ptr(), false, now);
-        // Told here, for who wakes one that it expects to run itself tells nobody (`P::keeps_its_own`).
-        match self.searchers.idle() {
-            0 => self.claim_turn(p, g.ptr(), lane, now),
-            _ => self.wake_for(lane, now),
+        if self.searchers.idle() == 0 {
+            self.claim_turn(p, g.ptr(), lane, now);
         }
+        self.wake_for(lane, now);
     }
 
     /// `g`, just queued on `home`, takes the turn of the least entitled P of those it may take one of.
