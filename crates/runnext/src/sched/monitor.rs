@@ -28,8 +28,8 @@
 //! |        | until poked                              | does not wake one; a thread that has burnt a slice of CPU |
 //!
 //! Who wakes it if work is queued just as it goes to sleep? It publishes `nap`, then a full fence, then looks at the queues once
-//! more; who queues work puts a full fence before it reads `nap` (`Shared::wake_one`). Two shortcuts do without the fence
-//! (`wake_another`, `Call::enqueue_woken`): they own a P, and then the monitor does not sleep for longer than [`LONG_NS`].
+//! more; who queues work puts a full fence before it reads `nap` (`Shared::wake_one`). Three shortcuts do without the fence
+//! (`wake_another`, `Call::enqueue_woken`, `may_help`): they own a P, and then the monitor does not sleep for longer than [`LONG_NS`].
 //!
 //! # Context
 //! Never allocates, prints, or makes a thread (I1): the `threads` module has another thread for that. Takes the idle lock,

@@ -202,12 +202,15 @@ fn a_processor_beside_a_throttled_group_rests() {
         built(Runtime::builder().procs(2).preemption(false)).run(|| {
             runnext::scope(|s| {
                 // For two seconds they wait where they are at home: one of them behind the busy one.
-                let overdraw = || {
+                let overdraw = |group: &TaskGroup| {
                     compute(Duration::from_millis(30));
-                    runnext::yield_now();
+                    // Whether its turn is over by now is up to the monitor, which may be late.
+                    while group.stats().throttled_count == 0 {
+                        runnext::yield_now();
+                    }
                 };
                 for group in &limited {
-                    group.enter(|| drop(s.go(overdraw)));
+                    group.enter(|| drop(s.go(move || overdraw(group))));
                     until(|| group.stats().throttled);
                 }
                 let spin = || {
