@@ -326,11 +326,6 @@ impl G {
         self.weight() == 0
     }
 
-    /// Whether nobody knows yet.
-    pub(crate) fn is_fresh(&self) -> bool {
-        self.weight() == WEIGHT_FRESH
-    }
-
     #[inline]
     fn weight(&self) -> u8 {
         self.cold().weight.load(Relaxed)

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 
-use super::{MIN_RUN_FRESH_NS, MIN_RUN_NS, min_run, min_run_at_home};
+use super::{MIN_RUN_AT_HOME_NS, MIN_RUN_NS, min_run, min_run_at_home};
 use crate::sched::call::{self, Call};
 use crate::{Runtime, go, m};
 
@@ -42,22 +42,22 @@ fn a_note_for_an_earlier_turn_stops_nobody() {
     assert_eq!(read_note(|running| running.wrapping_sub(1)), (false, false));
 }
 
-/// What a goroutine is left alone for: it depends on whether it has waited, and on how often it ran on and on.
+/// What a goroutine is left alone for: it depends on how often it ran on and on.
 #[test]
-fn who_has_waited_is_left_alone_for_longer() {
+fn only_hogs_are_stopped_at_once() {
     // SAFETY: as above.
     let rt = unsafe { Runtime::builder().procs(1).preemption(false).build() }.unwrap();
     rt.run(|| {
         let g = m::current().unwrap().g().unwrap();
-        assert!(g.is_light() && g.is_fresh());
-        assert_eq!(min_run(g), MIN_RUN_FRESH_NS);
+        assert!(g.is_light() && !g.is_known_light());
+        assert_eq!(min_run(g), MIN_RUN_NS);
         g.lose_weight();
         assert!(g.is_known_light());
         assert_eq!((min_run(g), min_run_at_home(g)), (MIN_RUN_NS, MIN_RUN_NS));
         g.gain_weight();
         assert!(!g.is_light());
-        assert_eq!((min_run(g), min_run_at_home(g)), (0, MIN_RUN_FRESH_NS));
-        // A hog that waits is not one any more, nor as one nobody knows: once stopped for a wait of others it would stay a hog for good.
+        assert_eq!((min_run(g), min_run_at_home(g)), (0, MIN_RUN_AT_HOME_NS));
+        // A hog that waits is not one any more: else one that was stopped once would be again and again, and stay a hog for good.
         g.lose_weight();
         assert!(g.is_light() && !g.is_known_light());
         assert_eq!(min_run(g), MIN_RUN_NS);
