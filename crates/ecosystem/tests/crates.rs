@@ -246,17 +246,23 @@ fn ureq_as_it_is() {
 
 // ---- tokio ----
 
-#[runnext::test]
-fn futures_of_tokio_run_in_goroutines() {
+/// A runtime of tokio's, and a server of ours that says what it hears.
+fn tokio_and_echo() -> (tokio::runtime::Runtime, SocketAddr) {
     let tokio = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
         .build()
         .unwrap();
-    let handle = tokio.handle().clone();
     let addr = serve(|mut stream| {
         let _ = std::io::copy(&mut stream.try_clone().unwrap(), &mut stream);
     });
+    (tokio, addr)
+}
+
+#[runnext::test]
+fn futures_of_tokio_run_in_goroutines() {
+    let (tokio, addr) = tokio_and_echo();
+    let handle = tokio.handle().clone();
     let talk = move |i: usize| async move {
         let nap = Duration::from_millis(2);
         let start = Instant::now();
@@ -297,15 +303,8 @@ fn futures_of_tokio_run_in_goroutines() {
 /// A crate that knows tokio only: its codecs over tokio's sockets, its queue over tokio's timers, its tokens with tokio's tasks.
 #[runnext::test]
 fn a_crate_built_on_tokio_runs_in_goroutines() {
-    let tokio = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()
-        .unwrap();
+    let (tokio, addr) = tokio_and_echo();
     let handle = tokio.handle().clone();
-    let addr = serve(|mut stream| {
-        let _ = std::io::copy(&mut stream.try_clone().unwrap(), &mut stream);
-    });
     let (token, tracker) = (CancellationToken::new(), TaskTracker::new());
     let talk = move |i: u64, stop: CancellationToken| async move {
         let stream = tokio::net::TcpStream::connect(addr).await.unwrap();
