@@ -72,8 +72,6 @@ const LONG_NS: u64 = 10_000_000;
 /// Between two looks at the timers of busy Ps; the longest, while all of them dispatch often enough to see to their own.
 const TIMERS_EVERY_NS: u64 = 50_000;
 const TIMERS_RARELY_NS: u64 = CALM_NS;
-/// How long it waits for a P it has just asked to give way to a timer that is due.
-const ASKED_NS: u64 = 125_000;
 /// How long everything rests before it is looked at as a deadlock.
 const DEADLOCK_AFTER_NS: u64 = 100_000_000;
 /// How often it is looked at again, each time after twice as long.
@@ -330,10 +328,11 @@ impl Keeper {
                 (nap, tick.min(shared.watch_turns(&mut self.turns, now)))
             };
             self.tidy(nap, now);
-            let rested = self.rested(now);
-            let wake_at = tick.min(self.next_timer(rested));
+            // Ps that dispatch run their own timers.
+            let rested = now + self.timers_every;
+            let wake_at = tick.min(self.next_timer(now, rested));
             let wake_at = self.observe(wake_at, now);
-            self.sleep(seen, nap, rested, wake_at);
+            self.sleep(seen, nap, now, rested, wake_at);
         }
     }
 
@@ -367,7 +366,7 @@ impl Keeper {
     }
 
     /// Sleeps until `wake_at` or a poke since `seen`, unless something came up meanwhile: the module's header says who wakes it.
-    fn sleep(&mut self, seen: u32, nap: u32, rested: u64, wake_at: u64) {
+    fn sleep(&mut self, seen: u32, nap: u32, looked: u64, rested: u64, wake_at: u64) {
         let shared = Arc::clone(&self.shared);
         let monitor = &shared.monitor;
         monitor.rested.store(rested, Relaxed);
@@ -375,7 +374,7 @@ impl Keeper {
         monitor.nap.store(nap, Relaxed);
         fence(SeqCst); // pairs with the fences in `wake_one`, `timers::arm`, `enter_slow` and `hurry`
         let missed = nap == DEEP && (shared.any_work() || shared.any_waits_behind())
-            || self.next_timer(rested) < wake_at
+            || self.next_timer(looked, rested) < wake_at
             || shared.groups.hurry() < wake_at;
         // For ever only while no P is in use.
         let awake = wake_at == u64::MAX && shared.searchers.idle() < shared.procs();
@@ -385,22 +384,13 @@ impl Keeper {
         monitor.nap.store(AWAKE, Relaxed);
     }
 
-    /// When to look after timers again at the earliest: Ps that dispatch run their own, and one that was asked to give way to
-    /// those that are due needs a moment.
-    fn rested(&self, now: u64) -> u64 {
-        if self.shared.next_timer_hint() <= now {
-            now + ASKED_NS.max(self.timers_every)
-        } else {
-            now + self.timers_every
-        }
-    }
-
-    /// When to look after timers: with no P idle nobody else does.
-    fn next_timer(&self, rested: u64) -> u64 {
+    /// When to look after timers, not before `rested`: with no P idle nobody else does. Those that were due when it last looked are not among them: it has
+    /// asked somebody to give way to them, or knows when it may.
+    fn next_timer(&self, looked: u64, rested: u64) -> u64 {
         if idle_ps(&self.shared) != 0 {
             return u64::MAX;
         }
-        self.shared.next_timer_hint().max(rested)
+        self.shared.next_timer_after(looked).max(rested)
     }
 
     /// One look at everything. Returns how to sleep, and until when.
@@ -435,7 +425,8 @@ impl Keeper {
         let mut pace = CALM_NS;
         let timer = shared.all_ps().any(|p| p.timers.next() <= now);
         let waiting = shared.urgent_len() + usize::from(timer);
-        let mut light = waiting.saturating_sub(self.on_its_way(now));
+        let on_its_way = self.on_its_way(now);
+        let mut light = waiting.saturating_sub(on_its_way);
         let (mut lively, mut answers) = (true, false);
         let procs = shared.procs();
         self.make_room(procs);
@@ -458,8 +449,8 @@ impl Keeper {
             answers |= light < before;
         }
         let may_ask = shared.config.preemption && !shared.groups.is_used();
-        if may_ask && waiting > 0 && !answers && !lively {
-            pace = pace.min(ASK_EVERY_NS); // who was asked before may give way to another that came meanwhile
+        if may_ask && waiting > 0 && (answers || on_its_way > 0 && !lively) {
+            pace = pace.min(ASK_EVERY_NS); // who was asked may give way to another that came meanwhile
         }
         self.timers_every = if lively {
             (self.timers_every * 2).min(TIMERS_RARELY_NS)

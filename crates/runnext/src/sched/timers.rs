@@ -401,6 +401,13 @@ impl Shared {
         hints.min().unwrap_or(NEVER).min(self.groups.at())
     }
 
+    /// The earliest of the first deadlines of each P that is later than `now`, likewise.
+    pub(super) fn next_timer_after(&self, now: u64) -> u64 {
+        let heaps = self.all_ps().map(|p| p.timers.next());
+        let all = heaps.chain([self.groups.at()]);
+        all.filter(|&next| next > now).min().unwrap_or(NEVER)
+    }
+
     /// Wakes whoever is due in `timers`, onto `p`, which the caller owns. True if anybody was.
     ///
     /// Not more at once than `p`'s queue has [room](room_for_due) for. The first goes before others that wait here, by `runnext`, as after any wake-up; unless some of them are of an earlier
