@@ -23,7 +23,7 @@
 //! | `nap`  | sleeps                                   | who pokes it                                              |
 //! |--------|------------------------------------------|-----------------------------------------------------------|
 //! | AWAKE  | not, or for less than a look may wait    | nobody                                                    |
-//! | SHORT  | up to [`CALM_NS`]: goroutines wait       | who makes a light goroutine runnable and finds no idle P  |
+//! | SHORT  | up to [`LAZY_NS`]: goroutines wait       | who makes a light goroutine runnable and finds no idle P  |
 //! | DEEP   | none wait: 10 ms, or if no P is in use   | who makes any goroutine runnable and finds no idle P, or  |
 //! |        | until poked                              | does not wake one; a thread that has burnt a slice of CPU |
 //!
@@ -65,8 +65,10 @@ use look::{ASK_EVERY_NS, Look, is_asleep, kernel_state};
 const FAST_NS: u64 = 100_000;
 /// Between two looks while goroutines wait and all is well.
 const STEADY_NS: u64 = 1_000_000;
-/// The same while all threads compute: they will hardly all block at once.
+/// The same while all threads compute: they will hardly all block at once. And while all of them run hogs: who waits behind one that blocks after all are other
+/// hogs, since light ones poke. A look stops who computes, for 20 to 40 us.
 const CALM_NS: u64 = 2_000_000;
+const LAZY_NS: u64 = 4_000_000;
 /// The longest sleep while a P is in use.
 const LONG_NS: u64 = 10_000_000;
 /// Between two looks at the timers of busy Ps; the longest, while all of them dispatch often enough to see to their own.
@@ -245,6 +247,7 @@ pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<()> {
         quiet: 0,
         timers_every: TIMERS_EVERY_NS,
         events: Watch::new(),
+        lacks_cpu: false,
         parted_at: 0,
         suspicion: None,
         tidy_at: 0,
@@ -297,7 +300,8 @@ struct Keeper {
     /// How long to leave the timers of busy Ps alone.
     timers_every: u64,
     events: Watch,
-    /// When it last looked whether Ms crowd on a CPU.
+    /// Some thread had less than a CPU since the look before. Then it looks whether Ms crowd on one, and when it last did.
+    lacks_cpu: bool,
     parted_at: u64,
     suspicion: Option<Suspicion>,
     tidy_at: u64,
@@ -422,7 +426,7 @@ impl Keeper {
         if idle > 0 {
             return (SHORT, now + self.spread_work(now));
         }
-        let mut pace = CALM_NS;
+        let mut pace = LAZY_NS;
         let timer = shared.all_ps().any(|p| p.timers.next() <= now);
         let waiting = shared.urgent_len() + usize::from(timer);
         let on_its_way = self.on_its_way(now);
@@ -430,10 +434,7 @@ impl Keeper {
         let (mut lively, mut answers) = (true, false);
         let procs = shared.procs();
         self.make_room(procs);
-        if now >= self.parted_at + STEADY_NS {
-            self.parted_at = now;
-            shared.part_crowds();
-        }
+        self.lacks_cpu = false;
         let first = self.first(procs);
         for i in 0..procs {
             let Some(p) = shared.p((first + i) % procs) else {
@@ -447,6 +448,10 @@ impl Keeper {
             let before = light;
             pace = pace.min(self.look_at(p, &mut light, now));
             answers |= light < before;
+        }
+        if self.lacks_cpu && now >= self.parted_at + STEADY_NS {
+            self.parted_at = now;
+            shared.part_crowds();
         }
         let may_ask = shared.config.preemption && !shared.groups.is_used();
         if may_ask && waiting > 0 && (answers || on_its_way > 0 && !lively) {

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::*;
 use runnext_core::owner::{Seen, State};
 use runnext_sys::thread::{self, CpuSet};
 
-use super::{CALM_NS, FAST_NS, Keeper, LONG_NS, STEADY_NS};
+use super::{CALM_NS, FAST_NS, Keeper, LAZY_NS, LONG_NS, STEADY_NS};
 use crate::m::{Gauge, M};
 use crate::p::P;
 use crate::sched::preempt;
@@ -112,7 +112,7 @@ impl Keeper {
             look.since = last.since;
         }
         let same = last.m == m.id && last.word == word;
-        let mut pace = STEADY_NS;
+        let (mut pace, mut whole) = (STEADY_NS, false);
         match word.state() {
             State::Blk if same => self.take(m, word),
             State::Blk => pace = FAST_NS,
@@ -127,10 +127,12 @@ impl Keeper {
                     let used = look.cpu.saturating_sub(last.cpu);
                     // One that is on a CPU, or waits for one, is not about to be taken for blocked; nor is one known to compute.
                     let hog = m.g().is_some_and(|g| !g.is_light());
-                    let whole = last.m == m.id && used > (now - last.at) / 4 * 3;
+                    whole = last.m == m.id && used > (now - last.at) / 4 * 3;
                     let rested = last.m == m.id && !whole;
                     if rested && is_asleep(*state) {
                         pace = FAST_NS;
+                    } else if whole && hog {
+                        pace = LAZY_NS;
                     } else if whole && same || hog || self.is_lively(p) {
                         pace = CALM_NS;
                     }
@@ -143,6 +145,7 @@ impl Keeper {
             }
             _ => {}
         }
+        self.lacks_cpu |= !whole;
         self.looks[p.id] = look;
         pace
     }
@@ -182,7 +185,7 @@ impl Keeper {
     /// Asks the thread to give way if it has run long enough and somebody light waits: by a signal only if it computes, and did
     /// so since the last look. One that makes calls finds the note; one in and out of the kernel would see a signal as EINTR.
     ///
-    /// Returns when it may be worth asking again: when this one has run for long enough, or the one that comes now has.
+    /// Returns in how long it may be worth asking again: when this one has run for long enough, or the one that comes now has.
     fn consider_asking(
         &mut self,
         p: &P,
@@ -193,10 +196,10 @@ impl Keeper {
         light: &mut usize,
     ) -> u64 {
         if !self.shared.config.preemption {
-            return CALM_NS;
+            return u64::MAX;
         }
         if self.is_lively(p) {
-            return CALM_NS;
+            return u64::MAX;
         }
         if (*light > 0 || p.light_waits())
             && let Some(claimed) = self.shared.claim_for_root(p, look.at)
@@ -205,14 +208,14 @@ impl Keeper {
                 look.asked = look.at;
                 *light = light.saturating_sub(1);
             }
-            return CALM_NS; // who ends turns sees to it
+            return u64::MAX; // who ends turns sees to it
         }
         let least = if *light > 0 {
             m.g().map_or(0, preempt::min_run)
         } else if p.light_waits() {
             m.g().map_or(0, preempt::min_run_at_home)
         } else {
-            return CALM_NS;
+            return u64::MAX;
         };
         // What it waited for a CPU is not its fault, and giving way would not help.
         let ran = look.cpu.saturating_sub(look.since_cpu);
@@ -239,7 +242,7 @@ impl Keeper {
         if self.shared.urgent_len() > 1 {
             ASK_EVERY_NS
         } else {
-            CALM_NS
+            u64::MAX
         }
     }
 }
