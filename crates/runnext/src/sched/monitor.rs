@@ -71,8 +71,10 @@ const CALM_NS: u64 = 2_000_000;
 const LAZY_NS: u64 = 4_000_000;
 /// The longest sleep while a P is in use.
 const LONG_NS: u64 = 10_000_000;
-/// Between two looks at the timers of busy Ps; the longest, while all of them dispatch often enough to see to their own.
+/// Between two looks at the timers of busy Ps; the same while all of them run light goroutines, who are left alone for longer than this and mostly end before
+/// that; and the longest, while all of them dispatch often enough to see to their own.
 const TIMERS_EVERY_NS: u64 = 50_000;
+const TIMERS_BESIDE_LIGHT_NS: u64 = 500_000;
 const TIMERS_RARELY_NS: u64 = CALM_NS;
 /// How long everything rests before it is looked at as a deadlock.
 const DEADLOCK_AFTER_NS: u64 = 100_000_000;
@@ -247,9 +249,12 @@ pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<()> {
         quiet: 0,
         timers_every: TIMERS_EVERY_NS,
         events: Watch::new(),
+        all_light: false,
         lacks_cpu: false,
         parted_at: 0,
         suspicion: None,
+        lacked_spares: false,
+        untidy: false,
         tidy_at: 0,
     };
     let handle = std::thread::Builder::new()
@@ -300,10 +305,16 @@ struct Keeper {
     /// How long to leave the timers of busy Ps alone.
     timers_every: u64,
     events: Watch,
+    /// No P runs a hog.
+    all_light: bool,
     /// Some thread had less than a CPU since the look before. Then it looks whether Ms crowd on one, and when it last did.
     lacks_cpu: bool,
     parted_at: u64,
     suspicion: Option<Suspicion>,
+    /// There were too few spare threads at the last look.
+    lacked_spares: bool,
+    /// There was work since it last reminded the `threads` module to return what is not needed; and not before this it does so again.
+    untidy: bool,
     tidy_at: u64,
 }
 
@@ -331,7 +342,7 @@ impl Keeper {
                 let (nap, tick) = self.look(now);
                 (nap, tick.min(shared.watch_turns(&mut self.turns, now)))
             };
-            self.tidy(nap, now);
+            let tick = tick.min(self.tidy(now));
             // Ps that dispatch run their own timers.
             let rested = now + self.timers_every;
             let wake_at = tick.min(self.next_timer(now, rested));
@@ -340,13 +351,24 @@ impl Keeper {
         }
     }
 
-    /// What is not needed goes, now and then and before a long rest.
-    fn tidy(&mut self, nap: u32, now: u64) {
+    /// What is not needed goes, now and then, and once more at the beginning of a long rest. Returns when to come back to it.
+    fn tidy(&mut self, now: u64) -> u64 {
         let shared = &self.shared;
-        shared.threads.check_spares(shared);
-        if now >= self.tidy_at || nap == DEEP && shared.searchers.idle() == shared.procs() {
-            self.tidy_at = now + TIDY_NS;
+        // Where threads come and go, one may just be on its way.
+        let lacks = shared.threads.lacks_spares(shared);
+        if std::mem::replace(&mut self.lacked_spares, lacks) && lacks {
+            shared.threads.want_spare();
+        }
+        let busy = shared.searchers.idle() < shared.procs();
+        self.untidy |= busy;
+        if self.untidy && now >= self.tidy_at {
+            (self.untidy, self.tidy_at) = (busy, now + TIDY_NS);
             shared.threads.tidy();
+        }
+        // Work that goes on tidies up at a later look.
+        match self.untidy && !busy {
+            true => self.tidy_at,
+            false => u64::MAX,
         }
     }
 
@@ -434,7 +456,7 @@ impl Keeper {
         let (mut lively, mut answers) = (true, false);
         let procs = shared.procs();
         self.make_room(procs);
-        self.lacks_cpu = false;
+        (self.all_light, self.lacks_cpu) = (true, false);
         let first = self.first(procs);
         for i in 0..procs {
             let Some(p) = shared.p((first + i) % procs) else {
@@ -459,6 +481,8 @@ impl Keeper {
         }
         self.timers_every = if lively {
             (self.timers_every * 2).min(TIMERS_RARELY_NS)
+        } else if self.all_light {
+            TIMERS_BESIDE_LIGHT_NS
         } else {
             TIMERS_EVERY_NS
         };

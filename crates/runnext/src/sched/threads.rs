@@ -116,11 +116,18 @@ impl Threads {
 
     /// Preemption needs an M in reserve while any P is at work.
     pub(super) fn check_spares(&self, shared: &Shared) {
+        if self.lacks_spares(shared) {
+            self.want_spare();
+        }
+    }
+
+    pub(super) fn lacks_spares(&self, shared: &Shared) -> bool {
         let busy = shared.searchers.idle() < shared.procs();
-        if busy
-            && shared.idle.lock().ms_len + self.starting.load(Relaxed) < SPARES
-            && !self.wants_spare.swap(true, AcqRel)
-        {
+        busy && shared.idle.lock().ms_len + self.starting.load(Relaxed) < SPARES
+    }
+
+    pub(super) fn want_spare(&self) {
+        if !self.wants_spare.swap(true, AcqRel) {
             self.poke();
         }
     }

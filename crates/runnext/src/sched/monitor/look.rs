@@ -10,6 +10,7 @@ use runnext_core::owner::{Seen, State};
 use runnext_sys::thread::{self, CpuSet};
 
 use super::{CALM_NS, FAST_NS, Keeper, LAZY_NS, LONG_NS, STEADY_NS};
+use crate::g::G;
 use crate::m::{Gauge, M};
 use crate::p::P;
 use crate::sched::preempt;
@@ -146,6 +147,7 @@ impl Keeper {
             _ => {}
         }
         self.lacks_cpu |= !whole;
+        self.all_light &= m.g().is_none_or(G::is_light);
         self.looks[p.id] = look;
         pace
     }
