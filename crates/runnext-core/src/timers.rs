@@ -184,6 +184,15 @@ impl<T, M: Memory> TimerHeap<T, M> {
         self.rest.iter().map(|rest| &rest.item)
     }
 
+    /// Some of those that are due, dead ones included, without taking them: all, if they are a few. For who wants to know whose they are.
+    pub fn peek_due(&self, now: u64) -> impl Iterator<Item = &T> {
+        const NODES: usize = 1 + ARITY + ARITY * ARITY; // the first three levels
+        let first = self.keys.iter().zip(self.rest.iter()).take(NODES);
+        first
+            .filter(move |(key, _)| **key <= now)
+            .map(|(_, rest)| &rest.item)
+    }
+
     /// Whether node `a` comes before `b`. Numbers, which may be far away, are read only if they have to be.
     #[inline(always)]
     fn precedes(&self, a: usize, b: usize) -> bool {
@@ -383,6 +392,20 @@ mod tests {
         assert!(heap.pop_due(4).is_none());
         assert!(heap.pop_due(5).is_some());
         assert_eq!(heap.next_deadline(), None);
+    }
+
+    #[test]
+    fn who_is_due_can_be_seen_before() {
+        let timers = timers([5, 9, 2, 7, 1, 6]);
+        let heap = heap(&timers);
+        let due = |now| {
+            let mut due: Vec<_> = heap.peek_due(now).map(|timer| timer.0).collect();
+            due.sort_unstable();
+            due
+        };
+        assert_eq!(due(0), []);
+        assert_eq!(due(6), [1, 2, 5, 6]);
+        assert_eq!(heap.len(), 6);
     }
 
     #[test]

@@ -465,6 +465,12 @@ impl Ledger {
         }
     }
 
+    /// When a grant is due to Low groups, by what they earn from a residency of others that began at `since`.
+    pub fn floor_due_at(&self, since: u64) -> u64 {
+        let lacks = FLOOR_GRANT.saturating_sub(self.floor.load(Relaxed));
+        since.saturating_add(lacks * FLOOR_PART)
+    }
+
     /// Twice as much is due as one grant: somebody should look for Low work.
     #[inline]
     pub(super) fn floor_is_late(&self) -> bool {

@@ -8,13 +8,15 @@
 //! 1. A Low group's residency in what is left over has no protection: nothing is left over while another may run, even one that is
 //!    not eligible. (A group that runs on one P is ahead there, by what it was charged before; its next wake-up must not wait for a slice.)
 //! 2. Otherwise one that is not eligible takes nobody's P: it has had its share.
-//! 3. Everything else runs for at least [`MIN_RUN`]: wake-ups in a row cannot keep it from getting on, nor Low from its floor.
+//! 3. Low on its floor runs for [`FLOOR_GRANT`]: cut short at each wake-up it would need five times as many turns for its part, and each costs two switches of
+//!    threads. Everything else runs for at least [`MIN_RUN`]: wake-ups in a row cannot keep it from getting on.
 //! 4. High takes the P of Normal.
 //! 5. Among equals the earlier deadline wins, if it is earlier by more than [`MARGIN`] of the woken group's own service.
 //!
 //! Tests: `tables.rs`.
 
 use super::config::Priority;
+use super::ledger::FLOOR_GRANT;
 use super::vtime;
 
 /// How long everything but leftovers runs undisturbed, in ns.
@@ -80,6 +82,12 @@ impl Key {
         self.class() < FLOOR
     }
 
+    /// Of a Low group in what is left over.
+    #[inline]
+    pub fn is_leftover(self) -> bool {
+        self.class() == LEFTOVER
+    }
+
     /// Whether this is less entitled than `other`: a later class, or a later deadline in the same.
     #[inline]
     pub fn is_worse(self, other: Key) -> bool {
@@ -118,7 +126,7 @@ pub fn preempt_after(woken: Wake, running: Key) -> Option<u64> {
     }
     if new < FLOOR && old == FLOOR {
         // The two live by different clocks: their deadlines do not compare.
-        return Some(MIN_RUN);
+        return Some(FLOOR_GRANT);
     }
     let lead = running.deadline().wrapping_sub(woken.key.deadline()) as i64;
     let wins = new == HIGH && old == NORMAL || lead > woken.margin as i64;

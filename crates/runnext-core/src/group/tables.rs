@@ -5,6 +5,7 @@ use core::time::Duration;
 use super::bucket::{BORROW, Bucket, MIN_BORROW};
 use super::config::{self, MS, fraction_ppm};
 use super::feedback::{ALL, LEAST};
+use super::ledger::FLOOR_GRANT;
 use super::preempt::MIN_RUN;
 use super::shared::{MELT, TICK};
 use super::vtime::{self, Clock, FORGET, MAX_CHARGE};
@@ -304,10 +305,10 @@ fn who_takes_whose_p() {
             Some(0),
         ),
         (
-            "the floor runs its minimum",
+            "the floor runs for a grant",
             wake(High, true),
             key(Low, true, 0),
-            Some(MIN_RUN),
+            Some(FLOOR_GRANT),
         ),
         (
             "not from the floor if it had its share",

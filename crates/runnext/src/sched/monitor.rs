@@ -71,7 +71,7 @@ const CALM_NS: u64 = 2_000_000;
 const LAZY_NS: u64 = 4_000_000;
 /// The longest sleep while a P is in use.
 const LONG_NS: u64 = 10_000_000;
-/// Between two looks at the timers of busy Ps; the same while all of them run light goroutines, who are left alone for longer than this and mostly end before
+/// Between two looks at the timers of busy Ps; the least while all of them run light goroutines, who are left alone for longer than this and mostly end before
 /// that; and the longest, while all of them dispatch often enough to see to their own.
 const TIMERS_EVERY_NS: u64 = 50_000;
 const TIMERS_BESIDE_LIGHT_NS: u64 = 500_000;
@@ -343,11 +343,9 @@ impl Keeper {
                 (nap, tick.min(shared.watch_turns(&mut self.turns, now)))
             };
             let tick = tick.min(self.tidy(now));
-            // Ps that dispatch run their own timers.
-            let rested = now + self.timers_every;
-            let wake_at = tick.min(self.next_timer(now, rested));
+            let wake_at = tick.min(self.next_timer(now));
             let wake_at = self.observe(wake_at, now);
-            self.sleep(seen, nap, now, rested, wake_at);
+            self.sleep(seen, nap, now, wake_at);
         }
     }
 
@@ -392,15 +390,15 @@ impl Keeper {
     }
 
     /// Sleeps until `wake_at` or a poke since `seen`, unless something came up meanwhile: the module's header says who wakes it.
-    fn sleep(&mut self, seen: u32, nap: u32, looked: u64, rested: u64, wake_at: u64) {
+    fn sleep(&mut self, seen: u32, nap: u32, looked: u64, wake_at: u64) {
         let shared = Arc::clone(&self.shared);
         let monitor = &shared.monitor;
-        monitor.rested.store(rested, Relaxed);
+        monitor.rested.store(looked + self.timers_every, Relaxed);
         monitor.until.store(wake_at, Relaxed);
         monitor.nap.store(nap, Relaxed);
         fence(SeqCst); // pairs with the fences in `wake_one`, `timers::arm`, `enter_slow` and `hurry`
         let missed = nap == DEEP && (shared.any_work() || shared.any_waits_behind())
-            || self.next_timer(looked, rested) < wake_at
+            || self.next_timer(looked) < wake_at
             || shared.groups.hurry() < wake_at;
         // For ever only while no P is in use.
         let awake = wake_at == u64::MAX && shared.searchers.idle() < shared.procs();
@@ -410,12 +408,18 @@ impl Keeper {
         monitor.nap.store(AWAKE, Relaxed);
     }
 
-    /// When to look after timers, not before `rested`: with no P idle nobody else does. Those that were due when it last looked are not among them: it has
-    /// asked somebody to give way to them, or knows when it may.
-    fn next_timer(&self, looked: u64, rested: u64) -> u64 {
+    /// When to look after timers, if it looked at `looked`: with no P idle nobody else does. Not at those that were due then: it has asked somebody to give
+    /// way to them, or knows when it may. Nor soon, if Ps that dispatch see to their own; whoever dispatches a hog tells it.
+    fn next_timer(&self, looked: u64) -> u64 {
         if idle_ps(&self.shared) != 0 {
             return u64::MAX;
         }
+        let beside_light = if self.all_light {
+            TIMERS_BESIDE_LIGHT_NS
+        } else {
+            0
+        };
+        let rested = looked + self.timers_every.max(beside_light);
         self.shared.next_timer_after(looked).max(rested)
     }
 
@@ -449,7 +453,7 @@ impl Keeper {
             return (SHORT, now + self.spread_work(now));
         }
         let mut pace = LAZY_NS;
-        let timer = shared.all_ps().any(|p| p.timers.next() <= now);
+        let timer = shared.all_ps().any(|p| shared.timer_waits(p, now));
         let waiting = shared.urgent_len() + usize::from(timer);
         let on_its_way = self.on_its_way(now);
         let mut light = waiting.saturating_sub(on_its_way);
@@ -481,8 +485,6 @@ impl Keeper {
         }
         self.timers_every = if lively {
             (self.timers_every * 2).min(TIMERS_RARELY_NS)
-        } else if self.all_light {
-            TIMERS_BESIDE_LIGHT_NS
         } else {
             TIMERS_EVERY_NS
         };

@@ -126,6 +126,18 @@ impl Sleeper {
         }
     }
 
+    /// The lane of the goroutine it wakes; None if that is not known.
+    fn lane(self) -> Option<u32> {
+        match self.what() {
+            What::Wait(ticket) => match ticket.waiter.who() {
+                // SAFETY: headers are type-stable, whoever has this one by now.
+                Who::Goroutine(g) => Some(unsafe { g.as_ref() }.lane()),
+                Who::Thread(_) => None,
+            },
+            What::Start(..) | What::Ring(..) => None,
+        }
+    }
+
     /// Asks for what firing it will touch, so that a batch waits for memory once and not for one after the other.
     #[inline]
     fn prefetch(self) {
@@ -230,6 +242,21 @@ impl Timers {
     /// Whether some deadline has come. Reads the clock only if there are any.
     pub(super) fn is_due(&self) -> bool {
         self.next() != NEVER && self.next() <= clock::now_ns()
+    }
+
+    /// Whether the lane of somebody who is due is `wanted`, as far as can be seen, None being that of one whose lane is not known. None: somebody else is
+    /// at the heap. By anybody.
+    pub(super) fn any_due(
+        &self,
+        now: u64,
+        wanted: impl FnMut(Option<u32>) -> bool,
+    ) -> Option<bool> {
+        if self.next() > now {
+            return Some(false);
+        }
+        let heap = self.heap.try_lock()?;
+        let due = heap.peek_due(now).filter(|sleeper| !sleeper.is_dead());
+        Some(due.map(|sleeper| sleeper.lane()).any(wanted))
     }
 
     /// Brings `next` and `len` up to date. With the heap's lock held.

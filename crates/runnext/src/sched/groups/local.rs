@@ -4,6 +4,7 @@
 //! |---------------|---------------------------------------------|-----------------------------------------------|
 //! | `on`          | who queues a grouped goroutine here; the monitor; the owner | every dispatch and every yield of the owner |
 //! | `over`        | anybody: the turn is to end                 | every dispatch of the owner                   |
+//! | `wanted`      | the monitor: somebody waits in the turn of a more entitled group elsewhere | the owner, where a turn ends |
 //! | `lane`, `since`, `key`, `tick` | the owner, where a turn begins or ends | wakers, thieves, monitor            |
 //! | `until`       | the owner; wakers bring it forward          | the monitor                                   |
 //!
@@ -37,6 +38,7 @@ pub(super) type GroupLanes = Lanes<Fifo>;
 pub(crate) struct Local {
     on: AtomicBool,
     pub(super) over: AtomicBool,
+    pub(super) wanted: AtomicBool,
     /// The group had a limit when its turn began: what the owner goes by. All others ask [`Shared::limits`], which knows of a new one too.
     pub(super) limited: Cell<bool>,
     /// An owner of locks was let run on in this turn.
@@ -68,6 +70,7 @@ impl Local {
         Local {
             on: AtomicBool::new(false),
             over: AtomicBool::new(false),
+            wanted: AtomicBool::new(false),
             limited: Cell::new(false),
             graced: Cell::new(false),
             lane: AtomicU32::new(NO_LANE),

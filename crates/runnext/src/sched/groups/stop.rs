@@ -62,10 +62,11 @@ impl Watched {
     };
 }
 
-/// Two of the groups that wait: enough to know of each lane whether another one does.
-struct Waiting([Option<GroupId>; 2]);
+/// Two groups of those that wait: enough to know of each lane whether another one does.
+#[derive(Default)]
+struct Two([Option<GroupId>; 2]);
 
-impl Waiting {
+impl Two {
     fn add(&mut self, id: GroupId) {
         match &mut self.0 {
             [first @ None, _] => *first = Some(id),
@@ -74,14 +75,17 @@ impl Waiting {
         }
     }
 
-    fn is_full(&self) -> bool {
-        self.0[1].is_some()
-    }
-
     fn any_but(&self, lane: u32) -> bool {
         let mut found = self.0.iter().flatten();
         found.any(|id| id.index() as u32 != lane)
     }
+}
+
+/// Which groups wait.
+#[derive(Default)]
+struct Waiting {
+    fair: Two,
+    low: Two,
 }
 
 /// When a turn from `since` to `until`, of which its thread waited for `stolen` ns, ends if it still waits; None if not later than it
@@ -90,6 +94,16 @@ fn stretched(since: u64, until: u64, stolen: u64, now: u64) -> Option<u64> {
     let most = until.saturating_sub(since).saturating_mul(STRETCH);
     let later = until.saturating_add(stolen.min(most));
     (until <= now && now < later).then(|| later.max(now + LEEWAY))
+}
+
+/// A turn is to end at `end`, for the sake of no one in particular: after that at its next switch, and by force when who runs was long enough `alone`.
+fn soon(here: &Local, end: u64, alone: u64, now: u64) -> u64 {
+    if now < end || alone <= now {
+        return end;
+    }
+    here.until.store(alone, Relaxed);
+    here.over.store(true, Relaxed);
+    alone
 }
 
 impl Shared {
@@ -139,16 +153,30 @@ impl Shared {
         let lane = here.lane();
         let must =
             here.over.load(Relaxed) || self.is_limited(lane) || self.contends(p, lane, waiting);
-        // Somebody's time has come: whether it may take this turn is known when it is awake.
-        let timer = p.timers.next();
-        let woken = timer
-            .max(here.since.load(Relaxed) + MIN_RUN)
-            .min(self.light_may_run(p, m, seen, now));
+        let settled = self.note_dispatches(p, seen, now);
+        let alone = seen.since + m.g().map_or(0, preempt::min_run_at_home);
+        let waits = settled && here.light_waits();
+        let woken = self
+            .due_may_run(p, alone, now)
+            .min(if waits { alone } else { NEVER });
+        let slice = || self.end_of_slice(here, m, stolen, now);
         let until = match (lane, must) {
             (NO_LANE, true) => now,
+            // Nothing is left over.
+            _ if here.key().is_leftover()
+                && (waiting.fair.any_but(lane) || self.fair_is_due(now)) =>
+            {
+                here.wanted.store(true, Relaxed);
+                now
+            }
             // Cut short by somebody who woke up.
             (_, true) if here.over.load(Relaxed) => here.until.load(Relaxed),
-            (_, true) => self.end_of_slice(here, m, stolen, now),
+            (_, true) => slice(),
+            (_, false) if self.is_outnumbered(p, lane) => soon(here, slice(), alone, now),
+            (_, false) if waiting.low.any_but(lane) => {
+                let floor = self.groups.ledger.floor_due_at(here.since.load(Relaxed));
+                soon(here, slice().max(floor), alone, now)
+            }
             (_, false) => u64::MAX,
         };
         if now < until.min(woken) {
@@ -175,17 +203,58 @@ impl Shared {
         }
     }
 
-    /// When a light goroutine that waits behind the running one, of the same group, may take its place; NEVER if none does, or the running
-    /// one is another than at the last look: where goroutines come and go nobody waits for long.
-    fn light_may_run(&self, p: &P, m: &M, seen: &mut Watched, now: u64) -> u64 {
+    /// False: others run than at the last look. Where goroutines come and go nobody waits for long.
+    fn note_dispatches(&self, p: &P, seen: &mut Watched, now: u64) -> bool {
         let tick = p.tick.load(Relaxed);
         if seen.tick != tick {
             (seen.tick, seen.since) = (tick, now);
-            return NEVER;
+            return false;
         }
-        match p.groups.light_waits() {
-            true => seen.since + m.g().map_or(0, preempt::min_run_at_home),
-            false => NEVER,
+        true
+    }
+
+    /// When the running goroutine makes way for those whose time has come on `p`, or will next. Until `alone` it is not disturbed by one of its own
+    /// lane, whom the next dispatch wakes; of other lanes it is known whether they may take this turn when they are awake.
+    fn due_may_run(&self, p: &P, alone: u64, now: u64) -> u64 {
+        let (lane, soonest) = (p.groups.lane(), p.groups.since.load(Relaxed) + MIN_RUN);
+        let next = p.timers.next();
+        if next > now {
+            return next.max(soonest);
+        }
+        let mut own = false;
+        let other = p.timers.any_due(now, |due| {
+            own |= due == Some(lane);
+            due != Some(lane)
+        });
+        match other {
+            Some(true) => soonest,
+            Some(false) if own => alone,
+            Some(false) => NEVER, // all have been woken otherwise
+            None => now + AGAIN,
+        }
+    }
+
+    /// Whether a lane is not that of a Low group.
+    fn is_fair(&self, lane: u32) -> bool {
+        let id = GroupId::from_index(lane as usize);
+        self.groups.ledger.wake(id).key.is_fair()
+    }
+
+    /// Whether somebody's time has come, on any P, who is not of a Low group.
+    fn fair_is_due(&self, now: u64) -> bool {
+        let fair = |lane: Option<u32>| lane.is_none_or(|lane| self.is_fair(lane));
+        self.all_ps()
+            .any(|p| p.timers.any_due(now, fair) == Some(true))
+    }
+
+    /// Whether somebody's time has come on `p` who may be of the root lane. Those of groups are looked after where turns are.
+    pub(in crate::sched) fn timer_waits(&self, p: &P, now: u64) -> bool {
+        match p.groups.is_on() {
+            true => {
+                let root = |lane: Option<u32>| lane.is_none_or(|lane| lane == ROOT_LANE);
+                p.timers.any_due(now, root) != Some(false)
+            }
+            false => p.timers.next() <= now,
         }
     }
 
@@ -245,14 +314,18 @@ impl Shared {
     /// Groups of which something waits that may run, on any P. Those of which all runs are not among them, though `Lanes` counts them until
     /// their turn ends.
     fn waiting_groups(&self, now: u64) -> Waiting {
-        let mut waiting = Waiting([None; 2]);
+        let mut waiting = Waiting::default();
         let may_start = |id| self.groups.ledger.may_start(id, now);
+        let mut add = |id: GroupId| match self.is_fair(id.index() as u32) {
+            true => waiting.fair.add(id),
+            false => waiting.low.add(id),
+        };
         for p in self.all_ps() {
             let (here, lane) = (&p.groups, p.groups.lane());
             if lane != NO_LANE && lane != ROOT_LANE && !here.ring.is_empty() {
                 let id = GroupId::from_index(lane as usize);
                 if !self.is_limited(lane) && may_start(id) {
-                    waiting.add(id);
+                    add(id);
                 }
             }
             if here.listed() != 0 {
@@ -260,27 +333,26 @@ impl Shared {
                 for at in 0..lanes.groups().len() {
                     let id = lanes.groups()[at];
                     if lanes.queue(id).len() != 0 && may_start(id) {
-                        waiting.add(id);
+                        add(id);
                     }
                 }
-            }
-            if waiting.is_full() {
-                break;
             }
         }
         waiting
     }
 
-    /// Whether anything waits that may run: of other lanes, anywhere; of `lane`, which runs on `p`, far more elsewhere than here.
+    /// Whether anything of other lanes waits that may run, anywhere. Low groups do not beside another: they get their floor.
     fn contends(&self, p: &P, lane: u32, waiting: &Waiting) -> bool {
-        if lane != ROOT_LANE && (self.has_global() || p.has_work()) {
-            return true;
-        }
-        waiting.any_but(lane)
-            || lane != NO_LANE && lane != ROOT_LANE && self.is_outnumbered(p, lane)
+        lane != ROOT_LANE && (self.has_global() || p.has_work())
+            || waiting.fair.any_but(lane)
+            || waiting.low.any_but(lane) && !p.groups.key().is_fair()
     }
 
+    /// Whether of `lane`, which runs on `p`, far more wait elsewhere than here.
     fn is_outnumbered(&self, p: &P, lane: u32) -> bool {
+        if lane == NO_LANE || lane == ROOT_LANE {
+            return false;
+        }
         let id = GroupId::from_index(lane as usize);
         let here = p.groups.waiting(id) + 1;
         let holders = self.groups.ledger.group(id).holders();
@@ -494,6 +566,8 @@ pub(in crate::sched) fn unblocked(since: u64, kept: bool) {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::sched::call::Call;
     use crate::{Runtime, TaskGroup, go};
@@ -514,7 +588,7 @@ mod tests {
     #[test]
     fn two_groups_tell_of_each_lane_whether_another_waits() {
         let waiting = |ids: &[usize]| {
-            let mut waiting = Waiting([None; 2]);
+            let mut waiting = Two::default();
             ids.iter()
                 .for_each(|&id| waiting.add(GroupId::from_index(id)));
             [ROOT_LANE, 1, 2, 3, NO_LANE].map(|lane| waiting.any_but(lane))
@@ -536,7 +610,7 @@ mod tests {
             let _call = Call::brief();
             let shared = m::current().unwrap().shared();
             let waiting = shared.waiting_groups(clock::now_ns());
-            waiting.any_but(ROOT_LANE)
+            waiting.fair.any_but(ROOT_LANE)
         };
         let both = move || {
             let alone = waits();
@@ -547,6 +621,65 @@ mod tests {
         };
         let found = rt.run(|| TaskGroup::new("one").go(both).join().unwrap());
         assert_eq!(found, (false, true));
+    }
+
+    /// Whoever ran was stopped for each timer, a request of half a millisecond for the next one too; and the root lane got the turn, whoever's the timer was.
+    #[test]
+    fn light_ones_are_left_alone_by_timers_of_their_own_group() {
+        // Nobody but the one P fires them, when it dispatches.
+        let alone = Runtime::builder().procs(1).preemption(false);
+        // SAFETY: the goroutines below keep no reference into a thread-local over a runtime call.
+        let rt = unsafe { alone.build() }.unwrap();
+        // What the monitor would do about a goroutine of `group` that is due on the P of one of `own`.
+        let look = |own: &TaskGroup, group: &TaskGroup| {
+            let group = group.clone();
+            let body = move || loop {
+                let sleeper = group.go(|| crate::time::sleep(Duration::from_millis(5)));
+                crate::yield_now(); // it goes to sleep
+                while clock::now_ns() < sleeps_until() {}
+                if let Some(found) = due() {
+                    return found;
+                }
+                sleeper.join().unwrap(); // too late: it was woken on the way
+            };
+            rt.run(|| own.go(body).join().unwrap())
+        };
+        let (one, other) = (TaskGroup::new("one"), TaskGroup::new("other"));
+        assert_eq!(look(&one, &one), (false, At::Alone));
+        assert_eq!(look(&one, &other), (false, At::Soonest));
+    }
+
+    #[derive(Debug, PartialEq)]
+    enum At {
+        /// When the running one was long enough alone.
+        Alone,
+        /// When its turn has lasted for the least.
+        Soonest,
+        Else,
+    }
+
+    /// When the next timer of the caller's P is due.
+    fn sleeps_until() -> u64 {
+        let _call = Call::brief();
+        let next = m::current().unwrap().p().timers.next();
+        if next == NEVER { 0 } else { next }
+    }
+
+    /// Whether somebody of the root lane is due on the caller's P, and when the caller makes way for who is. None: nobody is.
+    fn due() -> Option<(bool, At)> {
+        let _call = Call::brief();
+        let (m, now) = (m::current()?, clock::now_ns());
+        let (shared, p) = (m.shared(), m.p());
+        if p.timers.next() > now {
+            return None;
+        }
+        let (soonest, alone) = (p.groups.since.load(Relaxed) + MIN_RUN, u64::MAX - 1);
+        let at = match shared.due_may_run(p, alone, now) {
+            at if at == alone => At::Alone,
+            at if at == soonest => At::Soonest,
+            _ => At::Else,
+        };
+        Some((shared.timer_waits(p, now), at))
     }
 
     /// The thread waits while it is looked at: a monitor that came back as soon as that was made up for would keep it from running.

@@ -110,6 +110,9 @@ pub(super) fn turn(shared: &Shared, p: &P) -> Next {
         even_out(shared, p, id, now);
     }
     here.over.store(false, Relaxed);
+    if here.wanted.swap(false, Relaxed) {
+        help_out(shared, p, now);
+    }
     loop {
         let root = shared.root_waits(p);
         let mut lanes = here.lanes();
@@ -367,6 +370,17 @@ fn even_out(shared: &Shared, p: &P, id: GroupId, now: u64) {
     let here = p.groups.waiting(id); // the one that was stopped too
     steal_if(shared, p, id, now, |victim| {
         outnumbers(victim.groups.waiting(id), here)
+    });
+}
+
+/// What was left over went to a Low group here while goroutines of others wait in a turn on another P: half of them come over.
+fn help_out(shared: &Shared, p: &P, now: u64) {
+    let mut others = shared.all_ps().take(shared.procs());
+    others.any(|other| {
+        let (there, lane) = (&other.groups, other.groups.lane());
+        let group = lane != NO_LANE && lane != ROOT_LANE && there.key().is_fair();
+        let id = GroupId::from_index(lane as usize);
+        group && !ptr::eq(other, p) && take_from(shared, p, other, Some(id), now)
     });
 }
 
