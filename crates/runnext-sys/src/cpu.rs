@@ -52,6 +52,34 @@ pub fn available() -> usize {
     }
 }
 
+/// How many threads of the whole machine run, or are ready to, the caller among them. `None` if the kernel does not say. Neither allocates nor keeps a
+/// descriptor.
+///
+/// ```
+/// assert!(runnext_sys::cpu::runnable().is_none_or(|n| n >= 1));
+/// ```
+pub fn runnable() -> Option<usize> {
+    let mut text = [0u8; 64];
+    // SAFETY: a path that ends with a zero; then a descriptor of our own, and a buffer of the length given.
+    let n = unsafe {
+        let flags = libc::O_RDONLY | libc::O_CLOEXEC;
+        let path = c"/proc/loadavg".as_ptr();
+        let fd = syscall!(libc::SYS_openat, libc::AT_FDCWD, path, flags);
+        check(fd).ok()?;
+        let n = syscall!(libc::SYS_read, fd, text.as_mut_ptr(), text.len());
+        syscall!(libc::SYS_close, fd);
+        n
+    };
+    runnable_in(text.get(..usize::try_from(n).ok()?)?)
+}
+
+/// Of "0.42 0.30 0.25 2/130 4711" the 2.
+fn runnable_in(loadavg: &[u8]) -> Option<usize> {
+    let word = loadavg.split(|&byte| byte == b' ').nth(3)?;
+    let running = word.split(|&byte| byte == b'/').next()?;
+    std::str::from_utf8(running).ok()?.parse().ok()
+}
+
 /// The CPU time per time that this process's cgroups allow, in cores; `None` without a limit.
 ///
 /// Looks at cgroup v2 and v1, at the process's own group and all above it that are visible.
@@ -82,6 +110,14 @@ fn procs_for(available: usize, quota: Option<f64>) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_runs_is_counted() {
+        assert_eq!(runnable_in(b"0.42 0.30 0.25 2/130 4711\n"), Some(2));
+        assert_eq!(runnable_in(b"0.42 0.30 0.25"), None);
+        assert_eq!(runnable_in(b""), None);
+        assert!(runnable().unwrap() >= 1);
+    }
 
     #[test]
     fn quota_rounds_up_and_has_a_floor_of_two() {

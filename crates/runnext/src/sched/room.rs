@@ -13,12 +13,15 @@
 //! | the monitor             | goroutines wait and no P is idle        | where they are, says the kernel       |
 //!
 //! Who finds two on one CPU moves one of them, and lets it run everywhere again: a push, not a bond. One that is locked to its goroutine is left alone:
-//! the program may have chosen its CPUs.
+//! the program may have chosen its CPUs. Nobody is pushed while other processes use the CPUs: with two threads on one, there is a CPU without any for certain if
+//! no more threads are ready in all than there are CPUs. (Beside a client that took a CPU an echo server lost a fifth of its throughput to pushes.)
 //!
 //! Tunable: [`FEW`], a guess. The kernel's own search for an idle CPU is the better the more of them share a cache.
 
 use std::ptr;
 use std::sync::atomic::Ordering::*;
+
+use runnext_sys::cpu;
 
 use super::Shared;
 use crate::m::{Gauge, M};
@@ -32,6 +35,11 @@ impl Shared {
         (2..=FEW.min(self.cpus)).contains(&self.procs())
     }
 
+    /// Two threads are on one CPU: whether another has none. `watchers`: threads that run, and need no CPU of their own.
+    fn is_some_idle(&self, watchers: usize) -> bool {
+        cpu::runnable().is_none_or(|ready| ready <= self.cpus + watchers)
+    }
+
     /// `m`, the caller, has slept and got a P. If another one seems to compute on its CPU, it goes to one on which none does.
     pub(super) fn find_room(&self, m: &M) {
         let (here, own) = (m.cpu(), m.p());
@@ -39,7 +47,7 @@ impl Shared {
             let mut others = self.all_ps().take(self.procs());
             others.any(|p| !ptr::eq(p, own) && !p.idle.load(Relaxed) && p.cpu.load(Relaxed) == cpu)
         };
-        if self.has_room() && taken(here) {
+        if self.has_room() && taken(here) && self.is_some_idle(0) {
             m.push_from(here, |cpu| !taken(cpu));
             own.cpu.store(m.cpu(), Relaxed);
         }
@@ -59,7 +67,9 @@ impl Shared {
         let taken = |cpu: usize| found.iter().flatten().filter(|(at, _)| *at == cpu).count();
         let is_free = |m: &M| m.g().is_none_or(|g| g.wired_to().is_none());
         let mut crowded = found.iter().flatten().filter(|(cpu, _)| taken(*cpu) > 1);
-        if let Some((cpu, m)) = crowded.find(|(_, m)| is_free(m)) {
+        if let Some((cpu, m)) = crowded.find(|(_, m)| is_free(m))
+            && self.is_some_idle(1)
+        {
             m.push_from(*cpu, |next| taken(next) == 0);
         }
     }
