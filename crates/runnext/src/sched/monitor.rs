@@ -65,8 +65,8 @@ use look::{ASK_EVERY_NS, Look, is_asleep, kernel_state};
 const FAST_NS: u64 = 100_000;
 /// Between two looks while goroutines wait and all is well.
 const STEADY_NS: u64 = 1_000_000;
-/// The same while all threads compute: they will hardly all block at once. And while all of them run hogs: who waits behind one that blocks after all are other
-/// hogs, since light ones poke. A look stops who computes, for 20 to 40 us.
+/// The same while all threads compute: they will hardly all block at once. And while all of them run hogs and hogs wait: if one blocks after all, nobody
+/// light is late, for those poke. A look stops who computes, for 20 to 40 us.
 const CALM_NS: u64 = 2_000_000;
 const LAZY_NS: u64 = 4_000_000;
 /// The longest sleep while a P is in use.

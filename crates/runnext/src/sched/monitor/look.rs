@@ -132,7 +132,7 @@ impl Keeper {
                     let rested = last.m == m.id && !whole;
                     if rested && is_asleep(*state) {
                         pace = FAST_NS;
-                    } else if whole && hog {
+                    } else if whole && hog && !p.light_waits() {
                         pace = LAZY_NS;
                     } else if whole && same || hog || self.is_lively(p) {
                         pace = CALM_NS;
