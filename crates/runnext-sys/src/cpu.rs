@@ -7,7 +7,7 @@
 //! quota *down*; we need the quota as it is, for the groups' budgets too.
 //!
 //! # Context
-//! Reads files and allocates. The values change while a process runs: ask again now and then.
+//! Reads files and allocates, but for [`runnable`]. The values change while a process runs: ask again now and then.
 //!
 //! Tests: at the end of `cpu/cgroup.rs` and of this file.
 
@@ -71,6 +71,24 @@ pub fn runnable() -> Option<usize> {
         n
     };
     runnable_in(text.get(..usize::try_from(n).ok()?)?)
+}
+
+/// Whether [`runnable`] counts those who compete for the caller's CPUs, and no others: it may run on all there are, and it is the kernel itself that answers. A
+/// container may show another file in its place, for which some program has to be waited for.
+///
+/// ```
+/// if runnext_sys::cpu::sees_all_runnable() {
+///     assert!(runnext_sys::cpu::runnable().is_some());
+/// }
+/// ```
+pub fn sees_all_runnable() -> bool {
+    // SAFETY: integers, for which zero is valid.
+    let mut stat: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: a path that ends with a zero, and room for the answer.
+    let asked = unsafe { syscall!(libc::SYS_statfs, c"/proc/loadavg".as_ptr(), &raw mut stat) };
+    // SAFETY: no memory is involved.
+    let online = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
+    check(asked).is_ok() && stat.f_type == libc::PROC_SUPER_MAGIC && online == available() as i64
 }
 
 /// Of "0.42 0.30 0.25 2/130 4711" the 2.

@@ -142,6 +142,8 @@ pub(crate) struct Shared {
     procs: AtomicUsize,
     /// How many CPUs there were when it was made.
     cpus: usize,
+    /// It can be told how many threads want them.
+    sees_others: bool,
     /// The number of Ps is the system's, not the program's.
     follows_system: AtomicBool,
     /// By id; made when first needed, freed with the runtime.
@@ -192,6 +194,7 @@ impl Shared {
             reporter: report::Reporter::default(),
             procs: AtomicUsize::new(0),
             cpus: runnext_sys::cpu::available(),
+            sees_others: runnext_sys::cpu::sees_all_runnable(),
             follows_system: AtomicBool::new(config.follows_system),
             allp: (0..MAX_PROCS)
                 .map(|_| AtomicPtr::new(ptr::null_mut()))

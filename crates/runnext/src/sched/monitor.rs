@@ -23,7 +23,7 @@
 //! | `nap`  | sleeps                                   | who pokes it                                              |
 //! |--------|------------------------------------------|-----------------------------------------------------------|
 //! | AWAKE  | not, or for less than a look may wait    | nobody                                                    |
-//! | SHORT  | up to [`LAZY_NS`]: goroutines wait       | who makes a light goroutine runnable and finds no idle P  |
+//! | SHORT  | up to [`CALM_NS`]: goroutines wait       | who makes a light goroutine runnable and finds no idle P  |
 //! | DEEP   | none wait: 10 ms, or if no P is in use   | who makes any goroutine runnable and finds no idle P, or  |
 //! |        | until poked                              | does not wake one; a thread that has burnt a slice of CPU |
 //!
@@ -40,7 +40,7 @@
 //!     until it has a P again; if all others wait for that lock, only this thread can see it and hand the P on.
 //! I2  An M that a P names is alive while `watching` is held (`M::hand`, `Threads::reap`).
 //!
-//! Tunables: [`FAST_NS`], [`STEADY_NS`]: guesses that keep the longest gap beside a blocked thread under 3 ms (`bench gap`); the
+//! Tunables: [`FAST_NS`], [`STEADY_NS`], [`LIVELY_NS`]: guesses that keep the longest gap beside a blocked thread under 3 ms (`bench gap`); the
 //! price is in `bench lost`.
 
 mod events;
@@ -65,10 +65,11 @@ use look::{ASK_EVERY_NS, Look, is_asleep, kernel_state};
 const FAST_NS: u64 = 100_000;
 /// Between two looks while goroutines wait and all is well.
 const STEADY_NS: u64 = 1_000_000;
-/// The same while all threads compute: they will hardly all block at once. And while all of them run hogs and hogs wait: if one blocks after all, nobody
-/// light is late, for those poke. A look stops who computes, for 20 to 40 us.
+/// The same while Ps dispatch one after the other, and after nobody waited for a moment: who blocks then holds up others that are used to be served at
+/// once (`bench gap`: 2.2 ms with 2 ms here).
+const LIVELY_NS: u64 = 1_500_000;
+/// The same while all threads compute: they will hardly all block at once.
 const CALM_NS: u64 = 2_000_000;
-const LAZY_NS: u64 = 4_000_000;
 /// The longest sleep while a P is in use.
 const LONG_NS: u64 = 10_000_000;
 /// Between two looks at the timers of busy Ps; the least while all of them run light goroutines, who are left alone for longer than this and mostly end before
@@ -249,6 +250,8 @@ pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<()> {
         quiet: 0,
         timers_every: TIMERS_EVERY_NS,
         events: Watch::new(),
+        began: 0,
+        looked: 0,
         all_light: false,
         lacks_cpu: false,
         parted_at: 0,
@@ -305,6 +308,9 @@ struct Keeper {
     /// How long to leave the timers of busy Ps alone.
     timers_every: u64,
     events: Watch,
+    /// When the last look began; the same if it looked at all Ps, else 0.
+    began: u64,
+    looked: u64,
     /// No P runs a hog.
     all_light: bool,
     /// Some thread had less than a CPU since the look before. Then it looks whether Ms crowd on one, and when it last did.
@@ -343,7 +349,7 @@ impl Keeper {
                 (nap, tick.min(shared.watch_turns(&mut self.turns, now)))
             };
             let tick = tick.min(self.tidy(now));
-            let wake_at = tick.min(self.next_timer(now));
+            let wake_at = tick.min(self.next_timer());
             let wake_at = self.observe(wake_at, now);
             self.sleep(seen, nap, now, wake_at);
         }
@@ -390,15 +396,15 @@ impl Keeper {
     }
 
     /// Sleeps until `wake_at` or a poke since `seen`, unless something came up meanwhile: the module's header says who wakes it.
-    fn sleep(&mut self, seen: u32, nap: u32, looked: u64, wake_at: u64) {
+    fn sleep(&mut self, seen: u32, nap: u32, now: u64, wake_at: u64) {
         let shared = Arc::clone(&self.shared);
         let monitor = &shared.monitor;
-        monitor.rested.store(looked + self.timers_every, Relaxed);
+        monitor.rested.store(now + self.timers_every, Relaxed);
         monitor.until.store(wake_at, Relaxed);
         monitor.nap.store(nap, Relaxed);
         fence(SeqCst); // pairs with the fences in `wake_one`, `timers::arm`, `enter_slow` and `hurry`
         let missed = nap == DEEP && (shared.any_work() || shared.any_waits_behind())
-            || self.next_timer(looked) < wake_at
+            || self.next_timer() < wake_at
             || shared.groups.hurry() < wake_at;
         // For ever only while no P is in use.
         let awake = wake_at == u64::MAX && shared.searchers.idle() < shared.procs();
@@ -408,9 +414,9 @@ impl Keeper {
         monitor.nap.store(AWAKE, Relaxed);
     }
 
-    /// When to look after timers, if it looked at `looked`: with no P idle nobody else does. Not at those that were due then: it has asked somebody to give
+    /// When to look after timers: with no P idle nobody else does. Not at those that were due when it last looked at who runs: it has asked somebody to give
     /// way to them, or knows when it may. Nor soon, if Ps that dispatch see to their own; whoever dispatches a hog tells it.
-    fn next_timer(&self, looked: u64) -> u64 {
+    fn next_timer(&self) -> u64 {
         if idle_ps(&self.shared) != 0 {
             return u64::MAX;
         }
@@ -419,12 +425,13 @@ impl Keeper {
         } else {
             0
         };
-        let rested = looked + self.timers_every.max(beside_light);
-        self.shared.next_timer_after(looked).max(rested)
+        let rested = self.began + self.timers_every.max(beside_light);
+        self.shared.next_timer_after(self.looked).max(rested)
     }
 
     /// One look at everything. Returns how to sleep, and until when.
     fn look(&mut self, now: u64) -> (u32, u64) {
+        (self.began, self.looked) = (now, 0);
         let shared = Arc::clone(&self.shared);
         let idle = idle_ps(&shared);
         let surplus = self.collect();
@@ -446,13 +453,13 @@ impl Keeper {
                 };
                 return (DEEP, long.min(self.consider_deadlock(now)));
             }
-            return (SHORT, now + CALM_NS);
+            return (SHORT, now + LIVELY_NS);
         }
         self.quiet = 0;
         if idle > 0 {
             return (SHORT, now + self.spread_work(now));
         }
-        let mut pace = LAZY_NS;
+        let mut pace = CALM_NS;
         let timer = shared.all_ps().any(|p| shared.timer_waits(p, now));
         let waiting = shared.urgent_len() + usize::from(timer);
         let on_its_way = self.on_its_way(now);
@@ -460,7 +467,7 @@ impl Keeper {
         let (mut lively, mut answers) = (true, false);
         let procs = shared.procs();
         self.make_room(procs);
-        (self.all_light, self.lacks_cpu) = (true, false);
+        (self.looked, self.all_light, self.lacks_cpu) = (now, true, false);
         let first = self.first(procs);
         for i in 0..procs {
             let Some(p) = shared.p((first + i) % procs) else {

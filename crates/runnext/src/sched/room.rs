@@ -10,11 +10,11 @@
 //! | who                     | when                                    | what it knows of the others           |
 //! |-------------------------|-----------------------------------------|---------------------------------------|
 //! | an M                    | it has slept, and got a P               | where they woke up, or last used up a slice |
-//! | the monitor             | goroutines wait and no P is idle        | where they are, says the kernel       |
+//! | the monitor             | goroutines wait, no P is idle, and some M had less than a CPU | where they are, says the kernel |
 //!
 //! Who finds two on one CPU moves one of them, and lets it run everywhere again: a push, not a bond. One that is locked to its goroutine is left alone:
 //! the program may have chosen its CPUs. Nobody is pushed while other processes use the CPUs: with two threads on one, there is a CPU without any for certain if
-//! no more threads are ready in all than there are CPUs. (Beside a client that took a CPU an echo server lost a fifth of its throughput to pushes.)
+//! no more threads are ready in all than there are CPUs (where the program may use all of them: else it is not known). (Beside a client that took a CPU an echo server lost a fifth of its throughput to pushes.)
 //!
 //! Tunable: [`FEW`], a guess. The kernel's own search for an idle CPU is the better the more of them share a cache.
 
@@ -37,7 +37,8 @@ impl Shared {
 
     /// Two threads are on one CPU: whether another has none. `watchers`: threads that run, and need no CPU of their own.
     fn is_some_idle(&self, watchers: usize) -> bool {
-        cpu::runnable().is_none_or(|ready| ready <= self.cpus + watchers)
+        let ready = self.sees_others.then(cpu::runnable).flatten();
+        ready.is_none_or(|ready| ready <= self.cpus + watchers)
     }
 
     /// `m`, the caller, has slept and got a P. If another one seems to compute on its CPU, it goes to one on which none does.

@@ -32,8 +32,8 @@
 //! *Armed while nobody polls and a P is idle.* The armer owns a P. Its next dispatch sees that the timer is unwatched and starts
 //! a searcher, who ends as an idler; if it has nothing to dispatch, it becomes the idler itself.
 //! *Nobody polls, no P is idle.* The owners look at their heap before each dispatch. If what they dispatch is not known to be
-//! short, the monitor sleeps no longer than the heap's next deadline, and then asks them to give way, or takes the P if
-//! they sleep in the kernel. The next P to become idle does so by an idler or through `hand_off`.
+//! short, the monitor sleeps no longer than the heap's next deadline, and then asks them to give way as soon as they have run for long enough, or takes
+//! the P if they sleep in the kernel. The next P to become idle does so by an idler or through `hand_off`.
 //! *The M in the seat is taken away while timers exist.* It was given a P. As a searcher it starts the next one when it finds
 //! work, and goes back to 1 when it does not; otherwise it looks for unwatched timers itself, once `until` is 0.
 //! *Due, and no P is idle when the poll ends.* As above: all Ps are busy. The M sleeps on its futex.
@@ -234,8 +234,8 @@ impl Shared {
         self.seat.until.store(when, Relaxed);
         fence(SeqCst); // pairs with the ones in `timers::arm` and in `Monitor::poke`
         // Armed since the monitor looked. Those that are due are their owners' business, as it knows.
-        let armed = self.next_timer_hint();
-        let when = if armed < when && armed > clock::now_ns() {
+        let armed = self.next_timer_after(clock::now_ns());
+        let when = if armed < when {
             self.seat.until.store(armed, Relaxed);
             armed
         } else {

@@ -349,8 +349,8 @@ struct Maker {
     threads: Vec<Thread>,
     /// The system refused a thread, and we said so.
     refused: bool,
-    /// Before this no M is made: the last could not be. Nor, before the second, a spare one, which is wanted at every look; that one is never the
-    /// earlier.
+    /// Before this no M is made: the last could not be. Nor, before the second, a spare one, which is wanted again at the next looks; that one is never
+    /// the earlier.
     retry_at: u64,
     retry_spare_at: u64,
     next_housekeeping: u64,

@@ -245,16 +245,18 @@ impl Timers {
     }
 
     /// Whether the lane of somebody who is due is `wanted`, as far as can be seen, None being that of one whose lane is not known. None: somebody else is
-    /// at the heap. By anybody.
+    /// at the heap. By anybody. Those that are dead leave, so that they do not stand before others.
     pub(super) fn any_due(
         &self,
+        shared: &Shared,
         now: u64,
         wanted: impl FnMut(Option<u32>) -> bool,
     ) -> Option<bool> {
         if self.next() > now {
             return Some(false);
         }
-        let heap = self.heap.try_lock()?;
+        let mut heap = self.heap.try_lock()?;
+        self.publish(&mut heap, shared);
         let due = heap.peek_due(now).filter(|sleeper| !sleeper.is_dead());
         Some(due.map(|sleeper| sleeper.lane()).any(wanted))
     }
@@ -317,7 +319,8 @@ impl Timers {
         self.publish(&mut heap, shared);
     }
 
-    /// Takes out what is due, up to `most`, which is not more than a batch. Nothing if it is another P's, and somebody has the lock: that one sees to it.
+    /// Takes out what is due, up to `most`, which is not more than a batch. Nothing if it is another P's, and somebody has the lock: that one sees to it, or
+    /// is the monitor, which comes back to it.
     fn take_due(&self, own: bool, now: u64, most: usize, shared: &Shared) -> Batch {
         let mut batch = Batch::new();
         let heap = match own {

@@ -6,7 +6,8 @@
 //! | `over`        | anybody: the turn is to end                 | every dispatch of the owner                   |
 //! | `wanted`      | the monitor: somebody waits in the turn of a more entitled group elsewhere | the owner, where a turn ends |
 //! | `lane`, `since`, `key`, `tick` | the owner, where a turn begins or ends | wakers, thieves, monitor            |
-//! | `until`       | the owner; wakers bring it forward          | the monitor                                   |
+//! | `until`       | the owner; wakers bring it forward, the monitor back if that is soon enough | the monitor, wakers |
+//! | `graced`      | the owner                                   | the monitor                                   |
 //!
 //! What runs here is measured by the [`meter`](super::meter).
 
@@ -42,7 +43,7 @@ pub(crate) struct Local {
     /// The group had a limit when its turn began: what the owner goes by. All others ask [`Shared::limits`], which knows of a new one too.
     pub(super) limited: Cell<bool>,
     /// An owner of locks was let run on in this turn.
-    pub(super) graced: Cell<bool>,
+    pub(super) graced: AtomicBool,
     lane: AtomicU32,
     pub(super) since: AtomicU64,
     pub(super) until: AtomicU64,
@@ -72,7 +73,7 @@ impl Local {
             over: AtomicBool::new(false),
             wanted: AtomicBool::new(false),
             limited: Cell::new(false),
-            graced: Cell::new(false),
+            graced: AtomicBool::new(false),
             lane: AtomicU32::new(NO_LANE),
             since: AtomicU64::new(0),
             until: AtomicU64::new(0),
@@ -99,6 +100,11 @@ impl Local {
     #[inline]
     pub(super) fn lane(&self) -> u32 {
         self.lane.load(Relaxed)
+    }
+
+    /// Whether the turn is to end, and by force at `at` if not before.
+    pub(super) fn ends_by(&self, at: u64) -> bool {
+        self.over.load(Relaxed) && self.until.load(Relaxed) <= at
     }
 
     pub(super) fn key(&self) -> Key {
@@ -238,7 +244,7 @@ impl Local {
         self.since.store(now, Relaxed);
         self.key.store(key.to_bits(), Relaxed);
         self.over.store(false, Relaxed);
-        self.graced.set(false);
+        self.graced.store(false, Relaxed);
         self.tick.store(p.tick.load(Relaxed), Relaxed);
         self.meter.begin(p);
     }

@@ -17,10 +17,11 @@
 //! | what                                        | how                                                                  |
 //! |----------------------------------------------|----------------------------------------------------------------------|
 //! | nothing of the group is left on the P        | the dispatch that finds the ring and the list empty                  |
-//! | its time is up, and somebody waits or it has a limit | the monitor: `over`, a note, and a signal for a thread that computes; later, if the thread waited for a CPU |
+//! | its time is up, and somebody waits or it has a limit | the monitor: `over`, a note, and a signal for a thread that computes; later, if the thread waited for a CPU. If only Low groups wait, and it is none: when their floor is due, at the next switch, or after a while |
+//! | it is Low, in what is left over, and others wait in their turn on another P, or their time has come | the monitor, one P at a time; that P fetches some of them |
 //! | one more entitled woke up                    | the waker: `over`, a note to its own thread, or the monitor for others |
 //! | a hog runs, and a light one of its group woke up | the same; or the monitor, which sees timers that are due and who waits in the ring |
-//! | far more of the group wait on another P      | the monitor, when its time is up                                     |
+//! | far more of the group wait on another P      | the monitor, when its time is up: at the next switch, or after a while |
 //! | the thread blocks, and the P is taken away   | whoever takes it ([`Shared::end_turn`])                              |
 //! If nobody waits and there is no limit, a turn just goes on.
 //!

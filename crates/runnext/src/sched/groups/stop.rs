@@ -3,6 +3,7 @@
 //! A goroutine that holds locks of `sync` is not stopped at once: others may wait for them. It runs on for [`GRACE`], once in a turn, and the
 //! group pays for it later.
 
+use std::cell::Cell;
 use std::ptr;
 use std::sync::atomic::{Ordering::*, fence};
 
@@ -86,6 +87,8 @@ impl Two {
 struct Waiting {
     fair: Two,
     low: Two,
+    /// Somebody of a group that is not Low waits in its turn, or its time has come; and no P has been told to help yet.
+    wants: Cell<bool>,
 }
 
 /// When a turn from `since` to `until`, of which its thread waited for `stolen` ns, ends if it still waits; None if not later than it
@@ -101,9 +104,11 @@ fn soon(here: &Local, end: u64, alone: u64, now: u64) -> u64 {
     if now < end || alone <= now {
         return end;
     }
-    here.until.store(alone, Relaxed);
+    let before = here.until.load(Relaxed);
+    // Else somebody has just brought it forward.
+    let _ = here.until.compare_exchange(before, alone, Relaxed, Relaxed);
     here.over.store(true, Relaxed);
-    alone
+    here.until.load(Relaxed)
 }
 
 impl Shared {
@@ -155,16 +160,19 @@ impl Shared {
             here.over.load(Relaxed) || self.is_limited(lane) || self.contends(p, lane, waiting);
         let settled = self.note_dispatches(p, seen, now);
         let alone = seen.since + m.g().map_or(0, preempt::min_run_at_home);
-        let waits = settled && here.light_waits();
+        let hog = m.g().is_some_and(|g| !g.is_light());
+        let waits = (settled || hog) && here.light_waits();
         let woken = self
             .due_may_run(p, alone, now)
             .min(if waits { alone } else { NEVER });
         let slice = || self.end_of_slice(here, m, stolen, now);
         let until = match (lane, must) {
             (NO_LANE, true) => now,
-            // Nothing is left over.
+            // Nothing is left over. One P will do, and not one that is to go on for a while.
             _ if here.key().is_leftover()
-                && (waiting.fair.any_but(lane) || self.fair_is_due(now)) =>
+                && !here.graced.load(Relaxed)
+                && now >= here.since.load(Relaxed) + MIN_RUN
+                && waiting.wants.take() =>
             {
                 here.wanted.store(true, Relaxed);
                 now
@@ -222,14 +230,14 @@ impl Shared {
             return next.max(soonest);
         }
         let mut own = false;
-        let other = p.timers.any_due(now, |due| {
+        let other = p.timers.any_due(self, now, |due| {
             own |= due == Some(lane);
             due != Some(lane)
         });
         match other {
             Some(true) => soonest,
             Some(false) if own => alone,
-            Some(false) => NEVER, // all have been woken otherwise
+            Some(false) => p.timers.next().max(soonest).max(now + AGAIN), // those had been woken otherwise
             None => now + AGAIN,
         }
     }
@@ -244,15 +252,16 @@ impl Shared {
     fn fair_is_due(&self, now: u64) -> bool {
         let fair = |lane: Option<u32>| lane.is_none_or(|lane| self.is_fair(lane));
         self.all_ps()
-            .any(|p| p.timers.any_due(now, fair) == Some(true))
+            .any(|p| p.timers.any_due(self, now, fair) == Some(true))
     }
 
     /// Whether somebody's time has come on `p` who may be of the root lane. Those of groups are looked after where turns are.
     pub(in crate::sched) fn timer_waits(&self, p: &P, now: u64) -> bool {
-        match p.groups.is_on() {
+        // Nobody has a turn on one that is too many.
+        match p.groups.is_on() && p.id < self.procs() {
             true => {
                 let root = |lane: Option<u32>| lane.is_none_or(|lane| lane == ROOT_LANE);
-                p.timers.any_due(now, root) != Some(false)
+                p.timers.any_due(self, now, root) != Some(false)
             }
             false => p.timers.next() <= now,
         }
@@ -320,12 +329,15 @@ impl Shared {
             true => waiting.fair.add(id),
             false => waiting.low.add(id),
         };
+        let mut crowded = false;
         for p in self.all_ps() {
             let (here, lane) = (&p.groups, p.groups.lane());
             if lane != NO_LANE && lane != ROOT_LANE && !here.ring.is_empty() {
                 let id = GroupId::from_index(lane as usize);
                 if !self.is_limited(lane) && may_start(id) {
                     add(id);
+                    // Who is in `next` is about to run.
+                    crowded |= here.key().is_fair() && here.ring.has_local();
                 }
             }
             if here.listed() != 0 {
@@ -338,6 +350,8 @@ impl Shared {
                 }
             }
         }
+        let low = self.all_ps().any(|p| p.groups.key().is_leftover());
+        waiting.wants.set(crowded || low && self.fair_is_due(now));
         waiting
     }
 
@@ -469,10 +483,14 @@ impl Shared {
     /// Whether `g`, which is to stop, may run on for a while: it holds locks that others may wait for.
     pub(in crate::sched) fn holds_on(&self, p: &P, g: &G) -> bool {
         let here = &p.groups;
-        if !here.is_on() || here.lane() == NO_LANE || here.graced.get() || g.locks_held() == 0 {
+        if !here.is_on()
+            || here.lane() == NO_LANE
+            || here.graced.load(Relaxed)
+            || g.locks_held() == 0
+        {
             return false;
         }
-        here.graced.set(true);
+        here.graced.store(true, Relaxed);
         here.until.store(clock::now_ns() + GRACE, Relaxed);
         here.over.store(false, Relaxed);
         true

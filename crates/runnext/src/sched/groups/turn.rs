@@ -380,7 +380,8 @@ fn help_out(shared: &Shared, p: &P, now: u64) {
         let (there, lane) = (&other.groups, other.groups.lane());
         let group = lane != NO_LANE && lane != ROOT_LANE && there.key().is_fair();
         let id = GroupId::from_index(lane as usize);
-        group && !ptr::eq(other, p) && take_from(shared, p, other, Some(id), now)
+        let may = group && !shared.is_limited(lane) && shared.groups.ledger.may_start(id, now);
+        may && !ptr::eq(other, p) && take_from(shared, p, other, Some(id), now)
     });
 }
 

@@ -137,9 +137,9 @@ impl Shared {
         };
         let victims = self.all_ps().take(self.procs()).filter(|p| {
             let here = &p.groups;
+            let at = |least| here.since.load(Relaxed).saturating_add(least);
             here.lane() != lane
-                && !here.over.load(Relaxed)
-                && preempt_after(wake, key_of(p)).is_some()
+                && preempt_after(wake, key_of(p)).is_some_and(|least| !here.ends_by(at(least)))
         });
         let worst = victims.reduce(|a, b| match key_of(b).is_worse(key_of(a)) {
             true => b,
@@ -165,7 +165,8 @@ impl Shared {
         let mut ps = self.all_ps().take(self.procs());
         ps.find(|p| {
             let here = &p.groups;
-            light && here.has_hog(lane) && !here.over.load(Relaxed)
+            let at = here.since.load(Relaxed).saturating_add(MIN_RUN);
+            light && here.has_hog(lane) && !here.ends_by(at)
         })
     }
 
@@ -175,10 +176,11 @@ impl Shared {
         let here = &p.groups;
         let now = clock::now_ns();
         here.lanes().root_ready(ledger, now);
-        if !here.over.load(Relaxed)
-            && let Some(least) = preempt_after(ledger.wake(ROOT), here.key())
-        {
-            self.cut_short(p, here.since.load(Relaxed).saturating_add(least), now);
+        if let Some(least) = preempt_after(ledger.wake(ROOT), here.key()) {
+            let at = here.since.load(Relaxed).saturating_add(least);
+            if !here.ends_by(at) {
+                self.cut_short(p, at, now);
+            }
         }
     }
 
@@ -191,15 +193,15 @@ impl Shared {
         }
         let mut lanes = here.lanes(); // turns begin and end under it
         lanes.current().filter(|&(id, _)| id != ROOT)?;
-        if here.over.load(Relaxed) {
-            return Some(false);
-        }
         lanes.root_ready(ledger, now); // the turn's end comes before the P may be idle (I5)
         let Some(least) = preempt_after(ledger.wake(ROOT), here.key()) else {
             return Some(false);
         };
-        here.over.store(true, Relaxed);
         let at = here.since.load(Relaxed).saturating_add(least);
+        if here.ends_by(at) {
+            return Some(false);
+        }
+        here.over.store(true, Relaxed);
         here.until.fetch_min(at, Relaxed);
         Some(true)
     }

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::*;
 use runnext_core::owner::{Seen, State};
 use runnext_sys::thread::{self, CpuSet};
 
-use super::{CALM_NS, FAST_NS, Keeper, LAZY_NS, LONG_NS, STEADY_NS};
+use super::{CALM_NS, FAST_NS, Keeper, LIVELY_NS, LONG_NS, STEADY_NS};
 use crate::g::G;
 use crate::m::{Gauge, M};
 use crate::p::P;
@@ -129,13 +129,13 @@ impl Keeper {
                     // One that is on a CPU, or waits for one, is not about to be taken for blocked; nor is one known to compute.
                     let hog = m.g().is_some_and(|g| !g.is_light());
                     whole = last.m == m.id && used > (now - last.at) / 4 * 3;
-                    let rested = last.m == m.id && !whole;
-                    if rested && is_asleep(*state) {
+                    // One that is new here may have come to sleep.
+                    if !whole && is_asleep(*state) {
                         pace = FAST_NS;
-                    } else if whole && hog && !p.light_waits() {
-                        pace = LAZY_NS;
-                    } else if whole && same || hog || self.is_lively(p) {
+                    } else if whole && same || hog {
                         pace = CALM_NS;
+                    } else if self.is_lively(p) {
+                        pace = LIVELY_NS;
                     }
                     let computes = whole || same && used > (now - last.at) / 4;
                     let computes = || computes && *state == Some(b'R');
@@ -201,7 +201,10 @@ impl Keeper {
             return u64::MAX;
         }
         if self.is_lively(p) {
-            return u64::MAX;
+            // It was, until this one came.
+            let hog = m.g().is_some_and(|g| !g.is_light());
+            let waits = hog && (*light > 0 || p.light_waits());
+            return if waits { ASK_EVERY_NS } else { u64::MAX };
         }
         if (*light > 0 || p.light_waits())
             && let Some(claimed) = self.shared.claim_for_root(p, look.at)
