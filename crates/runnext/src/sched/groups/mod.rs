@@ -10,7 +10,7 @@
 //!
 //! # Files
 //! `record` a group, as the program sees it · `local` a P's part · `meter` who pays for what its thread runs · `fifo` the order within a group · `turn` whose turn it is; stealing ·
-//! `wake` queueing, and who gives way for it · `stop` ends of turns: monitor, handler, blocking sections · `govern` the limit on governed groups, and latency feedback · `lend`
+//! `wake` queueing, and who gives way for it · `watch` the monitor's look at turns · `stop` ends of turns: handler, blocking sections · `govern` the limit on governed groups, and latency feedback · `lend`
 //! lock owners run in the name of who waits for them.
 //!
 //! # Who ends a turn
@@ -55,13 +55,15 @@ mod record;
 mod stop;
 mod turn;
 mod wake;
+mod watch;
 
 pub(crate) use govern::Limit;
 pub(crate) use lend::{give_back, lend_to};
 pub(crate) use local::Local;
 pub(crate) use record::Record;
-pub(super) use stop::{Watched, blocked, unblocked};
+pub(super) use stop::{blocked, unblocked};
 pub(super) use turn::{Next, next};
+pub(super) use watch::Watched;
 
 use std::collections::HashMap;
 use std::ptr;

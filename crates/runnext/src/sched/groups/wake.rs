@@ -14,7 +14,7 @@ use runnext_core::list::List;
 use runnext_sys::clock;
 
 use super::ROOT_LANE;
-use super::stop::PATIENCE;
+use super::watch::PATIENCE;
 use crate::g::G;
 use crate::m;
 use crate::p::P;
