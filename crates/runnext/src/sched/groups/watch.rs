@@ -170,14 +170,14 @@ impl Shared {
         let slice = || self.end_of_slice(here, m, stolen, now);
         let until = match (lane, must) {
             (NO_LANE, true) => now,
-            // Nothing is left over. One P will do, and not one that is to go on for a while.
-            _ if here.key().is_leftover()
-                && !here.graced.load(Relaxed)
-                && now >= here.since.load(Relaxed) + MIN_RUN
-                && waiting.wants.take() =>
-            {
-                here.wanted.store(true, Relaxed);
-                now
+            // Nothing is left over. One P will do.
+            _ if here.key().is_leftover() && !here.graced.load(Relaxed) && waiting.wants.get() => {
+                let soonest = here.since.load(Relaxed) + MIN_RUN;
+                if soonest <= now {
+                    waiting.wants.set(false);
+                    here.wanted.store(true, Relaxed);
+                }
+                soonest
             }
             // Cut short by somebody who woke up.
             (_, true) if here.over.load(Relaxed) => here.until.load(Relaxed),
