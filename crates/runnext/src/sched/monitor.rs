@@ -360,9 +360,15 @@ impl Keeper {
         let shared = &self.shared;
         // Where threads come and go, one may just be on its way.
         let lacks = shared.threads.lacks_spares(shared);
-        if std::mem::replace(&mut self.lacked_spares, lacks) && lacks {
+        let lacked = std::mem::replace(&mut self.lacked_spares, lacks);
+        if lacks && lacked {
             shared.threads.want_spare();
         }
+        let again = if lacks && !lacked {
+            now + STEADY_NS
+        } else {
+            u64::MAX
+        };
         let busy = shared.searchers.idle() < shared.procs();
         self.untidy |= busy;
         if self.untidy && now >= self.tidy_at {
@@ -371,8 +377,8 @@ impl Keeper {
         }
         // Work that goes on tidies up at a later look.
         match self.untidy && !busy {
-            true => self.tidy_at,
-            false => u64::MAX,
+            true => again.min(self.tidy_at),
+            false => again,
         }
     }
 
@@ -487,8 +493,9 @@ impl Keeper {
             shared.part_crowds();
         }
         let may_ask = shared.config.preemption && !shared.groups.is_used();
-        if may_ask && waiting > 0 && (answers || on_its_way > 0 && !lively) {
-            pace = pace.min(ASK_EVERY_NS); // who was asked may give way to another that came meanwhile
+        // Who was asked may give way to another that came meanwhile; and nothing else brings the monitor back to a timer.
+        if may_ask && (timer && answers || waiting > 0 && on_its_way > 0 && !lively) {
+            pace = pace.min(ASK_EVERY_NS);
         }
         self.timers_every = if lively {
             (self.timers_every * 2).min(TIMERS_RARELY_NS)
