@@ -40,6 +40,9 @@ pub struct Ledger {
     chunks: [OnceLock<Box<[Group]>>; CHUNKS],
     /// Places ever used.
     top: AtomicU32,
+    /// About how many of them are free, and where to look for one first. Advice: who is faster may have it.
+    free: AtomicU32,
+    first_free: AtomicU32,
     procs: AtomicU32,
     /// The longest slice of all groups there ever were, in ns.
     longest: AtomicU64,
@@ -71,6 +74,8 @@ impl Ledger {
         let ledger = Ledger {
             chunks: [const { OnceLock::new() }; CHUNKS],
             top: AtomicU32::new(0),
+            free: AtomicU32::new(0),
+            first_free: AtomicU32::new(0),
             procs: AtomicU32::new(1),
             longest: AtomicU64::new(0),
             active: CachePadded::new(AtomicU32::new(0)),
@@ -168,20 +173,31 @@ impl Ledger {
 
     /// A free place, now taken.
     fn claim(&self, word: Word) -> Option<GroupId> {
-        for index in 0..FIRST * ((1 << CHUNKS) - 1) {
-            let (chunk, at) = place(index);
-            let made = self.chunks[chunk].get_or_init(|| {
-                (0..FIRST << chunk)
-                    .map(|_| Group::empty())
-                    .collect::<Vec<_>>()
-                    .into_boxed_slice()
-            });
-            if made[at].claim(Word::dead(), word) {
-                self.top.fetch_max(index as u32 + 1, Relaxed);
+        let top = self.places();
+        if self.free.load(Relaxed) != 0 {
+            let first = (self.first_free.load(Relaxed) as usize).min(top);
+            let mut used = (first..top).chain(0..first);
+            if let Some(index) = used.find(|&index| self.claim_at(index, word)) {
+                self.free.fetch_sub(1, Relaxed); // below zero for a moment if its last owner has not counted it yet
+                self.first_free.store(index as u32 + 1, Relaxed);
                 return Some(GroupId(index as u32));
             }
         }
-        None
+        let mut new = top..FIRST * ((1 << CHUNKS) - 1);
+        let index = new.find(|&index| self.claim_at(index, word))?;
+        self.top.fetch_max(index as u32 + 1, Relaxed);
+        Some(GroupId(index as u32))
+    }
+
+    fn claim_at(&self, index: usize, word: Word) -> bool {
+        let (chunk, at) = place(index);
+        let made = self.chunks[chunk].get_or_init(|| {
+            (0..FIRST << chunk)
+                .map(|_| Group::empty())
+                .collect::<Vec<_>>()
+                .into_boxed_slice()
+        });
+        made[at].claim(Word::dead(), word)
     }
 
     fn adopt(&self, parent: GroupId) -> Result<(), Refused> {
@@ -214,6 +230,8 @@ impl Ledger {
         if !group.claim(word, Word::dead()) {
             return Err(Refused::Busy);
         }
+        self.free.fetch_add(1, Relaxed);
+        self.first_free.fetch_min(id.0, Relaxed);
         self.disown(parent);
         Ok(())
     }
