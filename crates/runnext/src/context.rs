@@ -219,11 +219,7 @@ impl Context {
 
     fn child(&self, deadline: Instant) -> Context {
         let parent = self.inner.clone();
-        let deadline = match &parent {
-            Some(parent) => deadline.min(parent.core.deadline()), // I1 of `tree`
-            None => deadline,
-        };
-        let core = Core::new(deadline);
+        let core = Core::new(deadline, parent.as_ref().map(|parent| &parent.core));
         if let Some(parent) = &parent {
             parent.core.adopt(&core);
         }

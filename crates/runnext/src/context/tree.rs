@@ -28,6 +28,7 @@
 //! I6  Orphans move up in one step, under the locks of both lists, the parent's first; so one is always in a list that I3 is about. They
 //!     do so only while the parent is LIVE: once it is CANCELED somebody may be in the middle of the list they would leave.
 //! I7  A core is taken out of the list of its parent, or is in none: also by who cancels, and has looked away since it found it there (I6).
+//! I8  One that has its deadline from its parent ends for the same reason, however late somebody comes to say so.
 //!
 //! # Context
 //! The lists are locked in RT for a few instructions. What leaves them is dropped outside, as it frees memory.
@@ -37,8 +38,8 @@
 
 use std::cell::Cell;
 use std::panic::{RefUnwindSafe, UnwindSafe};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering::*};
+use std::sync::{Arc, Weak};
 
 use runnext_core::waitlist::{Node, WaitList};
 
@@ -60,6 +61,8 @@ pub(super) struct Core {
     state: AtomicU8,
     done: Receiver<Never>,
     deadline: Instant,
+    /// The parent, if the deadline is its. Weak: while anybody can ask why this one ended, its context keeps those above.
+    heir_of: Weak<Core>,
     place: Node<Place>,
     below: Lock<Below>,
 }
@@ -129,12 +132,15 @@ impl Below {
 }
 
 impl Core {
-    /// A new one, in no list.
-    pub(super) fn new(deadline: Instant) -> Arc<Core> {
+    /// A new one, in no list, that ends at the deadline, or at its parent's.
+    pub(super) fn new(deadline: Instant, parent: Option<&Arc<Core>>) -> Arc<Core> {
+        let from = parent.filter(|parent| parent.deadline <= deadline); // I1
+        let deadline = from.map_or(deadline, |parent| parent.deadline);
         Arc::new(Core {
             state: AtomicU8::new(LIVE),
             done: chan::ending(deadline),
             deadline,
+            heir_of: from.map_or_else(Weak::new, Arc::downgrade),
             place: Node::new(Place {
                 held: Cell::new(None),
                 orphan: Cell::new(false),
@@ -178,8 +184,35 @@ impl Core {
 
     /// Decides why it ends, if that is open.
     fn end(&self) {
-        let why = if self.is_late() { EXCEEDED } else { CANCELED };
+        if self.is_late() {
+            self.end_late();
+        } else {
+            self.end_as(CANCELED);
+        }
+    }
+
+    fn end_as(&self, why: u8) {
         let _ = self.state.compare_exchange(LIVE, why, SeqCst, Acquire);
+    }
+
+    /// The deadline has passed; perhaps after one above, whose deadline it is, was canceled (I8). From there down all are decided, so
+    /// that nobody between can end otherwise any more.
+    fn end_late(&self) {
+        let mut above = Vec::new();
+        let mut next = self.heir_of.upgrade();
+        while let Some(core) = next {
+            next = match core.state.load(Acquire) {
+                LIVE => core.heir_of.upgrade(),
+                _ => None,
+            };
+            above.push(core);
+        }
+        let mut why = EXCEEDED;
+        for core in above.iter().rev() {
+            core.end_as(why);
+            why = core.state.load(Acquire);
+        }
+        self.end_as(why);
     }
 
     /// Cancels this one. False: its deadline had passed before.
@@ -314,11 +347,11 @@ mod tests {
     /// had passed.
     #[test]
     fn orphans_of_one_that_is_late_when_its_parent_is_canceled_are_freed() {
-        let parent = Core::new(never());
+        let parent = Core::new(never(), None);
         let soon = Instant::after(Duration::from_millis(300));
-        let child = Core::new(soon);
+        let child = Core::new(soon, Some(&parent));
         parent.adopt(&child);
-        let orphan = Core::new(soon);
+        let orphan = Core::new(soon, Some(&child));
         child.adopt(&orphan);
         let _waits = orphan.done();
         orphan.leave(Some(&child));
@@ -333,5 +366,34 @@ mod tests {
         assert!(parent.cancel());
         drop((parent, child));
         assert!(gone.upgrade().is_none());
+    }
+
+    /// Each that the cancellation came to after the deadline said that this was why.
+    #[test]
+    fn a_child_without_a_deadline_of_its_own_ends_as_its_parent_did() {
+        let soon = Instant::after(Duration::from_millis(20));
+        let parent = Core::new(soon, None);
+        let make = |parent: &Arc<Core>| {
+            let child = Core::new(never(), Some(parent));
+            parent.adopt(&child);
+            child
+        };
+        let (first, second) = (make(&parent), make(&parent));
+        let below = make(&make(&first));
+        assert!(parent.cancel_one(), "20 ms have passed in no time");
+        while !below.is_late() {
+            std::thread::yield_now();
+        }
+        assert_eq!(below.err(), Some(ContextError::Canceled)); // before the walk has come to it
+        assert!(parent.cancel());
+        for core in [&parent, &first, &second, &below] {
+            assert_eq!(core.err(), Some(ContextError::Canceled));
+        }
+        // One that was late before stays so, and all below it.
+        let parent = Core::new(Instant::now(), None);
+        let child = make(&parent);
+        assert!(!child.cancel());
+        assert_eq!(parent.err(), Some(ContextError::DeadlineExceeded));
+        assert_eq!(child.err(), Some(ContextError::DeadlineExceeded));
     }
 }
