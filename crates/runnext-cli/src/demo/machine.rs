@@ -19,29 +19,50 @@ fn process_ticks(stat: &str) -> Option<u32> {
     Some(tick(11)? + tick(12)?)
 }
 
-/// Busy and stolen time of the whole machine since it started.
-fn machine_time() -> Duration {
-    let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
-    TICK * machine_ticks(&stat).unwrap_or(0)
+/// What the whole machine has used since it started.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct MachineTime {
+    /// By all programs, and what the host took.
+    busy: Duration,
+    /// What the host of a virtual machine took while there was something to run.
+    stolen: Duration,
 }
 
-/// Of "cpu user nice system idle iowait irq softirq steal guest …", all but idle, iowait and the guests, which user includes.
-fn machine_ticks(stat: &str) -> Option<u32> {
-    let line = stat.lines().find(|line| line.starts_with("cpu "))?;
-    let ticks: Vec<u64> = (line.split_whitespace().skip(1))
-        .filter_map(|field| field.parse().ok())
-        .collect();
-    let all: u64 = ticks.iter().take(8).sum();
-    let idle = ticks.get(3)? + ticks.get(4).unwrap_or(&0);
-    // Wraps after a year of CPU time; only differences count.
-    Some((all - idle) as u32)
+impl MachineTime {
+    fn now() -> MachineTime {
+        let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+        MachineTime::of(&stat).unwrap_or_default()
+    }
+
+    /// Of "cpu user nice system idle iowait irq softirq steal guest …", all but idle, iowait and the guests, which user includes.
+    fn of(stat: &str) -> Option<MachineTime> {
+        let line = stat.lines().find(|line| line.starts_with("cpu "))?;
+        let ticks: Vec<u64> = (line.split_whitespace().skip(1))
+            .filter_map(|field| field.parse().ok())
+            .collect();
+        let all: u64 = ticks.iter().take(8).sum();
+        let idle = ticks.get(3)? + ticks.get(4).unwrap_or(&0);
+        // Wraps after a year of CPU time; only differences count.
+        Some(MachineTime {
+            busy: TICK * (all - idle) as u32,
+            stolen: TICK * ticks.get(7).copied().unwrap_or(0) as u32,
+        })
+    }
 }
 
-/// Measures how many cores others use, from `start` to `stop`.
+/// What a measurement shared the machine with, in cores.
+pub struct Shared {
+    /// Used by neither the server nor us, what was stolen included.
+    pub others: f64,
+    /// Taken by the host of a virtual machine.
+    pub stolen: f64,
+}
+
+/// Measures what others use, from `start` to `stop`.
 pub struct Others {
     server: u32,
     begin: Instant,
-    machine: Duration,
+    machine: MachineTime,
     ours: Duration,
 }
 
@@ -51,16 +72,21 @@ impl Others {
         Others {
             server,
             begin: Instant::now(),
-            machine: machine_time(),
+            machine: MachineTime::now(),
             ours: cpu_time(std::process::id()) + cpu_time(server),
         }
     }
 
-    /// In cores.
-    pub fn stop(self) -> f64 {
+    /// What they used.
+    pub fn stop(self) -> Shared {
         let ours = (cpu_time(std::process::id()) + cpu_time(self.server)).saturating_sub(self.ours);
-        let machine = machine_time().saturating_sub(self.machine);
-        machine.saturating_sub(ours).as_secs_f64() / self.begin.elapsed().as_secs_f64()
+        let (before, now) = (self.machine, MachineTime::now());
+        let others = now.busy.saturating_sub(before.busy).saturating_sub(ours);
+        let cores = |used: Duration| used.as_secs_f64() / self.begin.elapsed().as_secs_f64();
+        Shared {
+            others: cores(others),
+            stolen: cores(now.stolen.saturating_sub(before.stolen)),
+        }
     }
 }
 
@@ -76,10 +102,9 @@ mod tests {
 
     #[test]
     fn idle_time_is_not_busy() {
-        assert_eq!(
-            machine_ticks("cpu  1 2 3 100 50 4 5 6 9 9\ncpu0 1"),
-            Some(21)
-        );
-        assert_eq!(machine_ticks(""), None);
+        let time = MachineTime::of("cpu  1 2 3 100 50 4 5 6 9 9\ncpu0 1");
+        let (busy, stolen) = (TICK * 21, TICK * 6);
+        assert_eq!(time, Some(MachineTime { busy, stolen }));
+        assert_eq!(MachineTime::of(""), None);
     }
 }

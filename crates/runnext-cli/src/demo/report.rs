@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::load::RATE;
 use super::work::{HEAVY_US, LIGHT_US};
-use super::{Claim, QUIET, Scene, Stage};
+use super::{Claim, QUIET, Scene, Stage, UNDISTURBED};
 use crate::out::say;
 
 /// Width of the longest bar of a distribution.
@@ -151,11 +151,19 @@ fn remarks(stage: &Stage, scenes: &[Scene], claims: &[Claim]) {
             "{unanswered} light requests had no answer when the acts ended; they count with what they had waited."
         );
     }
-    let others = scenes.iter().map(|scene| scene.others).fold(0.0, f64::max);
+    let most = |of: fn(&Scene) -> f64| scenes.iter().map(of).fold(0.0, f64::max);
+    let others = most(|scene| scene.shared.others);
     if others > QUIET {
         say!(
             "Other programs used up to {others:.1} of {} cores meanwhile: the figures are blurred.",
             stage.cores
+        );
+    }
+    let stolen = most(|scene| scene.shared.stolen);
+    if stolen > UNDISTURBED {
+        say!(
+            "The host of this virtual machine took up to {:.0} ms of CPU time a second: it is in the tails.",
+            stolen * 1e3
         );
     }
     if !claims.iter().all(Claim::held) {
@@ -203,7 +211,8 @@ pub fn json(stage: &Stage, scenes: &[Scene], claims: &[Claim], discarded: &[Clai
                 "heavy_per_second": m.heavy_per_second(),
                 "cpu_busy_percent": scene.busy * 100.0,
                 "generator_late_p99_ms": m.late.value_at_quantile(0.99) as f64 / 1e3,
-                "others_cores": scene.others,
+                "others_cores": scene.shared.others,
+                "stolen_cores": scene.shared.stolen,
             })
         })
         .collect();
