@@ -3,19 +3,18 @@
 //!
 //! # Why this shape
 //! The monitor judges from outside whether a thread that runs user code is blocked in the kernel.
-//! It must not disturb it, so it asks `/proc` through a descriptor opened once ([`StatReader`]):
-//! a few microseconds, no allocation. Rejected: `/proc/…/syscall` and `wchan` (need ptrace
+//! It must not disturb it, so it asks `/proc` through a descriptor that it may keep ([`StatReader`]):
+//! a few microseconds, no allocation, also where it is opened. Rejected: `/proc/…/syscall` and `wchan` (need ptrace
 //! rights), a probing signal (the blocked call would see EINTR).
 //!
 //! # Context
-//! [`tid`], [`cpu`] and [`StatReader::state`] are async-signal-safe.
+//! [`tid`], [`cpu`] and [`StatReader`] are async-signal-safe.
 //!
 //! Tests: `thread/tests.rs`.
 
 use crate::syscall;
-use std::fs::File;
-use std::io;
-use std::os::fd::AsRawFd;
+use std::io::{self, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 #[cfg(test)]
 mod tests;
@@ -134,7 +133,7 @@ impl CpuSet {
 /// ```
 #[derive(Debug)]
 pub struct StatReader {
-    stat: File,
+    stat: OwnedFd,
 }
 
 impl StatReader {
@@ -143,8 +142,14 @@ impl StatReader {
     /// # Errors
     /// `NotFound` if there is no such thread or no `/proc`; running out of descriptors.
     pub fn open(tid: i32) -> io::Result<Self> {
-        // std opens with O_CLOEXEC.
-        let stat = File::open(format!("/proc/self/task/{tid}/stat"))?;
+        let mut path = [0u8; 48]; // with a zero behind it
+        write!(&mut path[..47], "/proc/self/task/{tid}/stat")?;
+        let flags = libc::O_RDONLY | libc::O_CLOEXEC;
+        // SAFETY: the path ends with a zero.
+        let fd = unsafe { syscall!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags) };
+        let fd = crate::check(fd)? as RawFd;
+        // SAFETY: just opened, and nobody else's.
+        let stat = unsafe { OwnedFd::from_raw_fd(fd) };
         Ok(StatReader { stat })
     }
 

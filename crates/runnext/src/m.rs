@@ -13,9 +13,8 @@
 //! The address of the current M is the one thread-local of the scheduler. It is read through a function that is
 //! never inlined, and again after each switch: the compiler would otherwise keep the old thread's address.
 
-use std::cell::{Cell, UnsafeCell};
+use std::cell::Cell;
 use std::ptr::{self, NonNull};
-use std::sync::OnceLock;
 use std::sync::atomic::{
     AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::*,
 };
@@ -23,7 +22,7 @@ use std::sync::atomic::{
 use runnext_core::owner::{Home, Owner, Robber, Seen, State};
 use runnext_sys::clock::{self, ThreadCpu};
 use runnext_sys::futex;
-use runnext_sys::thread::{self, CpuSet, StatReader};
+use runnext_sys::thread::{self, CpuSet};
 
 use crate::fences;
 use crate::g::{G, Timed};
@@ -77,38 +76,8 @@ pub(crate) struct M {
     pub(crate) id: u32,
     /// Of all Ms there ever were; not 0.
     pub(crate) serial: u64,
-    pub(crate) tid: AtomicI32,
-    /// Made by the thread when it starts: the monitor, which reads it, must not allocate.
-    gauge: OnceLock<Gauge>,
-}
-
-/// What the kernel says of an M's thread.
-pub(crate) struct Gauge {
-    cpu: ThreadCpu,
-    /// None once it was closed.
-    stat: UnsafeCell<Option<StatReader>>,
-}
-
-impl Gauge {
-    /// CPU time it has used. None once it has ended.
-    pub(crate) fn cpu_ns(&self) -> Option<u64> {
-        self.cpu.read()
-    }
-
-    /// The letter of its state. None if it has ended, or nobody can say.
-    pub(crate) fn state(&self) -> Option<u8> {
-        self.stat()?.state()
-    }
-
-    /// The CPU it runs on, or waits for. None if it sleeps, or nobody can say.
-    pub(crate) fn computes_on(&self) -> Option<usize> {
-        self.stat()?.computes_on()
-    }
-
-    fn stat(&self) -> Option<&StatReader> {
-        // SAFETY: not closed while somebody may ask (`M::close_stat`).
-        unsafe { &*self.stat.get() }.as_ref()
-    }
+    /// Its thread; 0 until that has begun.
+    tid: AtomicI32,
 }
 
 // SAFETY: `Cell`s are used by the M's own thread only, or under the idle lock (`next_idle`, `polling`); the rest is atomic.
@@ -187,36 +156,18 @@ impl M {
             id,
             serial: next_serial(),
             tid: AtomicI32::new(0),
-            gauge: OnceLock::new(),
         }
     }
 
     /// Makes the calling thread this M.
     pub(crate) fn install(&self) {
-        let tid = thread::tid();
-        self.tid.store(tid, Relaxed);
-        self.gauge.get_or_init(|| Gauge {
-            cpu: ThreadCpu::of(tid),
-            // Refused (no descriptor left, no /proc): it is never taken for blocked, unless it says so itself.
-            stat: UnsafeCell::new(StatReader::open(tid).ok()),
-        });
+        self.tid.store(thread::tid(), Relaxed);
         CURRENT.set(self);
     }
 
     /// The calling thread stops being an M.
     pub(crate) fn uninstall(&self) {
         CURRENT.set(ptr::null());
-    }
-
-    /// Closes the descriptor of its gauge: the M may stay, with the memory of a runtime that has stopped.
-    ///
-    /// # Safety
-    /// By its thread, when nobody looks at Ms any more.
-    pub(crate) unsafe fn close_stat(&self) {
-        if let Some(gauge) = self.gauge.get() {
-            // SAFETY: the caller's promise.
-            drop(unsafe { (*gauge.stat.get()).take() });
-        }
     }
 
     #[inline]
@@ -323,8 +274,18 @@ impl M {
         self.owner.p()
     }
 
-    pub(crate) fn gauge(&self) -> Option<&Gauge> {
-        self.gauge.get()
+    /// The kernel's number of its thread; 0 until that has begun.
+    #[inline]
+    pub(crate) fn tid(&self) -> i32 {
+        self.tid.load(Relaxed)
+    }
+
+    /// CPU time its thread has used. None until it has begun, and once it has ended.
+    pub(crate) fn cpu_ns(&self) -> Option<u64> {
+        match self.tid() {
+            0 => None,
+            tid => ThreadCpu::of(tid).read(),
+        }
     }
 
     /// The goroutine on this thread.

@@ -380,3 +380,38 @@ fn timers_go_on_beside_one_that_blocks_and_only_looks_in() {
     ticker.join().expect("ends");
     blocks.join().expect("ends");
 }
+
+/// Each thread kept a file of `/proc` open: who blocked in many goroutines had no descriptor left for a socket.
+#[test]
+fn goroutines_that_block_need_no_descriptors() {
+    child(&[], || {
+        const MANY: usize = 60;
+        let rt = runtime(2);
+        rt.run(|| {
+            let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+            let before = open();
+            let (inside, done) = (
+                Arc::new(AtomicUsize::new(0)),
+                Arc::new(AtomicBool::new(false)),
+            );
+            let blocked: Vec<_> = (0..MANY)
+                .map(|_| {
+                    let (inside, done) = (Arc::clone(&inside), Arc::clone(&done));
+                    go(move || {
+                        runnext::blocking(|| {
+                            inside.fetch_add(1, SeqCst);
+                            while !done.load(SeqCst) {
+                                std::thread::sleep(Duration::from_millis(1));
+                            }
+                        });
+                    })
+                })
+                .collect();
+            until(|| inside.load(SeqCst) == MANY);
+            let during = open();
+            done.store(true, SeqCst);
+            blocked.into_iter().for_each(|g| g.join().unwrap());
+            assert!(during < before + MANY / 2 + 10, "{before}, then {during}");
+        });
+    });
+}

@@ -365,7 +365,7 @@ fn look_at_ms(shared: &Shared) -> HashMap<*const G, Seen> {
                         g,
                         state: m.state(),
                         in_handler: m.in_handler.load(Relaxed),
-                        tid: m.tid.load(Relaxed),
+                        tid: m.tid(),
                     });
                 }
             });

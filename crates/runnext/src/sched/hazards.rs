@@ -38,7 +38,7 @@ pub(crate) fn hold(what: &'static str, site: &'static Location<'static>) -> Opti
     let id = held.last().map_or(0, |last| last.id + 1);
     held.push(Held {
         id,
-        tid: m.tid.load(Relaxed),
+        tid: m.tid(),
         what,
         site,
         told: false,
@@ -67,7 +67,7 @@ pub(super) fn check(m: &M, g: &G) {
     if !g.has_ext() {
         return;
     }
-    let tid = m.tid.load(Relaxed);
+    let tid = m.tid();
     // SAFETY: by the goroutine itself, whose list nobody else touches; it is there, so nothing is allocated.
     for held in &mut unsafe { g.ext() }.held {
         if held.tid != tid && !held.told {

@@ -34,6 +34,7 @@ pub(crate) mod blocking;
 pub(crate) mod call;
 mod deadlock;
 pub(crate) mod future;
+mod gauges;
 pub(crate) mod groups;
 pub(crate) mod hazards;
 mod idle;
@@ -70,6 +71,7 @@ use crate::observe::Observe;
 use crate::p::P;
 use crate::stack::Stacks;
 
+use gauges::Gauges;
 use groups::Groups;
 use monitor::Monitor;
 use threads::Threads;
@@ -135,6 +137,7 @@ pub(crate) struct Shared {
     /// Made runnable goroutines do not all go the usual way: groups are in use, or chaos.
     special: AtomicBool,
     monitor: Monitor,
+    gauges: Gauges,
     pub(crate) threads: Threads,
     pub(crate) observe: Observe,
     pub(crate) reporter: report::Reporter,
@@ -191,6 +194,7 @@ impl Shared {
             threads: Threads::new(config.max_threads),
             observe: Observe::new(monitor.word()),
             monitor,
+            gauges: Gauges::new(),
             reporter: report::Reporter::default(),
             procs: AtomicUsize::new(0),
             cpus: runnext_sys::cpu::available(),

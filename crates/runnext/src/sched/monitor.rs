@@ -40,7 +40,7 @@
 //!     until it has a P again; if all others wait for that lock, only this thread can see it and hand the P on.
 //! I2  An M that a P names is alive while `watching` is held (`M::hand`, `Threads::reap`).
 //!
-//! Tunables: [`FAST_NS`], [`STEADY_NS`], [`LIVELY_NS`]: guesses that keep the longest gap beside a blocked thread under 3 ms (`bench gap`); the
+//! Tunables: [`FAST_NS`], [`STEADY_NS`], [`LIVELY_NS`], [`FORGIVEN_NS`]: guesses that keep the longest gap beside a blocked thread under 3 ms (`bench gap`); the
 //! price is in `bench lost`.
 
 mod events;
@@ -59,15 +59,17 @@ use super::netpoll::Hub;
 use super::{MAX_PROCS, Shared, deadlock, threads, worker};
 use crate::lock::Lock;
 use events::Watch;
-use look::{ASK_EVERY_NS, Look, is_asleep, kernel_state};
+use look::{ASK_EVERY_NS, Look, is_asleep};
 
 /// Between two looks when one of them saw something suspicious.
 const FAST_NS: u64 = 100_000;
 /// Between two looks while goroutines wait and all is well.
 const STEADY_NS: u64 = 1_000_000;
 /// The same while Ps dispatch one after the other, and after nobody waited for a moment: who blocks then holds up others that are used to be served at
-/// once (`bench gap`: 2.2 ms with 2 ms here).
+/// once (`bench gap`: 2.2 ms with 2 ms here). Not where nobody has blocked for [`FORGIVEN_NS`]: each look costs a timer's interrupt and two switches, 30 us
+/// of a virtual CPU, and who never blocks pays for nothing.
 const LIVELY_NS: u64 = 1_500_000;
+const FORGIVEN_NS: u64 = 10_000_000_000;
 /// The same while all threads compute: they will hardly all block at once.
 const CALM_NS: u64 = 2_000_000;
 /// The longest sleep while a P is in use.
@@ -252,6 +254,7 @@ pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<()> {
         events: Watch::new(),
         began: 0,
         looked: 0,
+        blocked_at: None,
         all_light: false,
         lacks_cpu: false,
         parted_at: 0,
@@ -311,6 +314,8 @@ struct Keeper {
     /// When the last look began; the same if it looked at all Ps, else 0.
     began: u64,
     looked: u64,
+    /// When it last took a P from a thread that blocked and had not said so.
+    blocked_at: Option<u64>,
     /// No P runs a hog.
     all_light: bool,
     /// Some thread had less than a CPU since the look before. Then it looks whether Ms crowd on one, and when it last did.
@@ -373,6 +378,7 @@ impl Keeper {
         self.untidy |= busy;
         if self.untidy && now >= self.tidy_at {
             (self.untidy, self.tidy_at) = (busy, now + TIDY_NS);
+            shared.gauges.tidy();
             shared.threads.tidy();
         }
         // Work that goes on tidies up at a later look.
@@ -459,7 +465,7 @@ impl Keeper {
                 };
                 return (DEEP, long.min(self.consider_deadlock(now)));
             }
-            return (SHORT, now + LIVELY_NS);
+            return (SHORT, now + self.lively_pace(now));
         }
         self.quiet = 0;
         if idle > 0 {
@@ -547,7 +553,7 @@ impl Keeper {
             let word = m.look();
             let may = match word.state() {
                 State::Blk => true,
-                State::User => shared.config.preemption || is_asleep(kernel_state(m)),
+                State::User => shared.config.preemption || is_asleep(m.kernel_state()),
                 _ => false,
             };
             if may && let Some(taken) = m.rob(&mut self.robber, word) {

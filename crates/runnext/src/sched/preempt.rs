@@ -318,7 +318,7 @@ pub(super) fn request(m: &M, slice: u32, blamed: bool) -> bool {
     if m.signalled.swap(true, Relaxed) {
         return false; // one at a time
     }
-    let sent = signal::request(m.tid.load(Relaxed), *signo).is_ok();
+    let sent = signal::request(m.tid(), *signo).is_ok();
     if !sent {
         m.signalled.store(false, Relaxed);
     }

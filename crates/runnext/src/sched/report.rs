@@ -323,10 +323,10 @@ impl Work {
                 && due.len() < due.capacity()
                 && let Some(g) = m.g()
             {
-                let kernel = m.gauge().and_then(|gauge| gauge.state());
+                let kernel = m.kernel_state();
                 due.push(Stall {
                     g,
-                    tid: m.tid.load(Relaxed),
+                    tid: m.tid(),
                     lasted: now - look.since,
                     first: look.next == most,
                     state: word.state(),

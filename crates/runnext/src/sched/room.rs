@@ -24,7 +24,7 @@ use std::sync::atomic::Ordering::*;
 use runnext_sys::cpu;
 
 use super::Shared;
-use crate::m::{Gauge, M};
+use crate::m::M;
 
 /// With more Ps than this it is the kernel's business: to look at one costs a cache line, or a system call.
 const FEW: usize = 8;
@@ -63,7 +63,7 @@ impl Shared {
         for (p, place) in self.all_ps().take(self.procs()).zip(&mut found) {
             // SAFETY: I2 of the monitor.
             let m = unsafe { p.m.load(Acquire).as_ref() };
-            *place = m.and_then(|m| Some((m.gauge().and_then(Gauge::computes_on)?, m)));
+            *place = m.and_then(|m| Some((m.computes_on()?, m)));
         }
         let taken = |cpu: usize| found.iter().flatten().filter(|(at, _)| *at == cpu).count();
         let is_free = |m: &M| m.g().is_none_or(|g| g.wired_to().is_none());

@@ -186,11 +186,7 @@ impl Threads {
 
 impl Threads {
     /// The calling thread, which was `m`, uses nothing of the runtime any more but its memory.
-    fn leave(&self, shared: &Shared, m: &M) {
-        if self.unwatched.load(SeqCst) {
-            // SAFETY: its own thread, and the monitor is gone.
-            unsafe { m.close_stat() };
-        }
+    fn leave(&self, shared: &Shared) {
         self.gone.fetch_add(1, SeqCst);
         shared.close_deserted();
     }
@@ -253,7 +249,11 @@ impl Shared {
             self.monitor.poke();
         }
         self.monitor.join(self);
-        self.threads.unwatched.store(true, SeqCst); // whoever ended before is reaped
+        {
+            let _call = Call::brief(); // as above
+            self.gauges.close();
+        }
+        self.threads.unwatched.store(true, SeqCst);
         self.threads.poke();
         let handle = self.threads.handle.lock();
         let handle = handle.unwrap_or_else(|e| e.into_inner()).take();
@@ -280,7 +280,7 @@ impl Shared {
         while !self.threads.unwatched.load(SeqCst) {
             futex::wait_until(&never, 0, clock::now_ns() + ENDING_NS); // the monitor may still look
         }
-        self.threads.leave(self, m);
+        self.threads.leave(self);
         loop {
             futex::wait(&never, 0);
         }
@@ -556,7 +556,7 @@ fn thread_main(m: &'static M, shared: Arc<Shared>) {
         shared.drop_queued(); // futures that this one has left, or polled last
     }
     let frees = m.frees.get();
-    shared.threads.leave(&shared, m);
+    shared.threads.leave(&shared);
     if frees {
         // SAFETY: the slab has told this M so, and nobody else.
         unsafe { spawn::free_orphaned(&shared) };

@@ -35,7 +35,7 @@ use runnext_core::owner::{Home, State};
 use runnext_sys::clock;
 
 use crate::g::G;
-use crate::m::{Gauge, M};
+use crate::m::M;
 use crate::p::P;
 
 /// After a run of this length, in ns, the clock is read at so many switches in a row: one that computes and those it wakes, which do not, take
@@ -311,7 +311,7 @@ impl M {
     /// Takes what this thread ran for since somebody last paid for it, in ns; nothing the first time. None: nobody knows. By the thread, by who robbed it,
     /// or who is about to hand it a P.
     pub(super) fn collect(&self) -> Option<u64> {
-        let cpu = self.gauge().and_then(Gauge::cpu_ns)?;
+        let cpu = self.cpu_ns()?;
         // Of a thread and who robbed it the first one takes it. C1
         match self.paid.fetch_max(cpu, Relaxed) {
             0 => Some(0),
@@ -389,8 +389,8 @@ mod tests {
         let m = M::new(0, ptr::null());
         m.install();
         let spin = || {
-            let begin = m.gauge().and_then(Gauge::cpu_ns);
-            while m.gauge().and_then(Gauge::cpu_ns) < begin.map(|ns| ns + MS) {}
+            let begin = m.cpu_ns();
+            while m.cpu_ns() < begin.map(|ns| ns + MS) {}
         };
         assert_eq!(m.arrears(), 0, "nobody counts");
         spin();

@@ -22,7 +22,7 @@ use runnext_sys::clock;
 use super::ROOT_LANE;
 use super::local::{Local, NO_LANE};
 use super::turn;
-use crate::m::{Gauge, M};
+use crate::m::M;
 use crate::p::P;
 use crate::sched::Shared;
 use crate::sched::preempt;
@@ -206,7 +206,7 @@ impl Shared {
     /// a busy machine turns would be too short to get anywhere. Not all of it: it may be a thread that gives its CPU away itself.
     fn end_of_slice(&self, here: &Local, m: &M, stolen: u64, now: u64) -> u64 {
         let (since, until) = (here.since.load(Relaxed), here.until.load(Relaxed));
-        let waits = || m.gauge().and_then(Gauge::state) == Some(b'R');
+        let waits = || m.kernel_state() == Some(b'R');
         match stretched(since, until, stolen, now) {
             Some(later) if waits() => later,
             _ => until,
@@ -274,7 +274,7 @@ impl Shared {
     fn insist(&self, p: &P, m: &M, seen: &mut Watched, now: u64, computes: bool) -> bool {
         let word = m.look();
         let state = match word.state() {
-            State::User => m.gauge().and_then(Gauge::state),
+            State::User => m.kernel_state(),
             _ => None,
         };
         let first = seen.asked == 0 || seen.word != word;
@@ -306,7 +306,7 @@ impl Shared {
     /// Reads the clock of the turn's thread. Whether it has computed since the last look, and for how long of the turn it was on no CPU: that
     /// time is not the group's.
     fn look_at_thread(&self, p: &P, m: &M, seen: &mut Watched) -> (bool, u64) {
-        let Some(cpu) = m.gauge().and_then(Gauge::cpu_ns) else {
+        let Some(cpu) = m.cpu_ns() else {
             return (false, 0);
         };
         let now = clock::now_ns(); // the look began earlier, perhaps much: the monitor too waits for a CPU

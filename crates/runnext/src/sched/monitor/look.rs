@@ -9,9 +9,9 @@ use std::sync::atomic::Ordering::*;
 use runnext_core::owner::{Seen, State};
 use runnext_sys::thread::{self, CpuSet};
 
-use super::{CALM_NS, FAST_NS, Keeper, LIVELY_NS, LONG_NS, STEADY_NS};
+use super::{CALM_NS, FAST_NS, FORGIVEN_NS, Keeper, LIVELY_NS, LONG_NS, STEADY_NS};
 use crate::g::G;
-use crate::m::{Gauge, M};
+use crate::m::M;
 use crate::p::P;
 use crate::sched::preempt;
 
@@ -89,6 +89,14 @@ impl Keeper {
         p.tick.load(Relaxed).wrapping_sub(before) >= LIVELY
     }
 
+    /// How soon to look again at Ps that dispatch one after the other.
+    pub(super) fn lively_pace(&self, now: u64) -> u64 {
+        match self.blocked_at {
+            Some(at) if now < at + FORGIVEN_NS => LIVELY_NS,
+            _ => CALM_NS,
+        }
+    }
+
     /// One look at one P. Returns how soon to look again.
     pub(super) fn look_at(&mut self, p: &P, light: &mut usize, now: u64) -> u64 {
         // SAFETY: I2.
@@ -115,15 +123,15 @@ impl Keeper {
         let same = last.m == m.id && last.word == word;
         let (mut pace, mut whole) = (STEADY_NS, false);
         match word.state() {
-            State::Blk if same => self.take(m, word),
+            State::Blk if same => self.take(m, word, now),
             State::Blk => pace = FAST_NS,
             State::User => {
-                look.cpu = m.gauge().and_then(Gauge::cpu_ns).unwrap_or(0);
+                look.cpu = m.cpu_ns().unwrap_or(0);
                 let known = look.since == last.since && last.m == m.id && last.since_cpu != 0;
                 look.since_cpu = if known { last.since_cpu } else { look.cpu };
-                let state = LazyCell::new(|| kernel_state(m)); // a system call: once
+                let state = LazyCell::new(|| m.kernel_state()); // a system call: once
                 if same && idled(&look, &last) && is_asleep(*state) {
-                    self.take(m, word);
+                    self.take(m, word, now);
                 } else {
                     let used = look.cpu.saturating_sub(last.cpu);
                     // One that is on a CPU, or waits for one, is not about to be taken for blocked; nor is one known to compute.
@@ -135,7 +143,7 @@ impl Keeper {
                     } else if whole && same || hog {
                         pace = CALM_NS;
                     } else if self.is_lively(p) {
-                        pace = LIVELY_NS;
+                        pace = self.lively_pace(now);
                     }
                     let computes = whole || same && used > (now - last.at) / 4;
                     let computes = || computes && *state == Some(b'R');
@@ -176,9 +184,12 @@ impl Keeper {
     }
 
     /// Takes the P of a thread that is blocked.
-    fn take(&mut self, m: &M, word: Seen) {
+    fn take(&mut self, m: &M, word: Seen, now: u64) {
         if let Some(p) = m.rob(&mut self.robber, word) {
             let undeclared = word.state() == State::User;
+            if undeclared {
+                self.blocked_at = Some(now);
+            }
             self.shared.observe.robbed(undeclared, p, m.g());
             self.shared.hand_off(p);
         }
@@ -267,11 +278,6 @@ fn move_on(procs: usize) {
 /// Whether a thread that made no runtime call since the last look has hardly used a CPU either.
 fn idled(look: &Look, last: &Look) -> bool {
     look.cpu.saturating_sub(last.cpu) <= (look.at - last.at) / 4
-}
-
-/// What the kernel says of a thread: a letter, as in `/proc`.
-pub(super) fn kernel_state(m: &M) -> Option<u8> {
-    m.gauge()?.state()
 }
 
 pub(super) fn is_asleep(state: Option<u8>) -> bool {
