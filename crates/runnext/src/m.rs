@@ -17,6 +17,7 @@ use std::cell::Cell;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{
     AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::*,
+    compiler_fence,
 };
 
 use runnext_core::owner::{Home, Owner, Robber, Seen, State};
@@ -42,6 +43,8 @@ pub(crate) struct M {
     pub(crate) home: Cell<Home>,
     /// How often `lock_os_thread` guards are alive.
     pub(crate) locks: Cell<u32>,
+    /// How many locks it has under which its goroutine is not stopped (`sched::shield`). Written by the thread, read in its signal handler.
+    shields: AtomicU32,
     pub(crate) spinning: Cell<bool>,
     /// The slice (of its P) the CPU timer last fired in.
     pub(crate) timer_slice: Cell<u32>,
@@ -136,6 +139,7 @@ impl M {
             g: AtomicPtr::new(ptr::null_mut()),
             home: Cell::new(Home::User),
             locks: Cell::new(0),
+            shields: AtomicU32::new(0),
             spinning: Cell::new(false),
             timer_slice: Cell::new(0),
             ticked_at: AtomicUsize::new(0),
@@ -272,6 +276,25 @@ impl M {
     #[inline]
     pub(crate) fn p_ptr(&self) -> *const P {
         self.owner.p()
+    }
+
+    /// Whether its goroutine is not to be stopped now. By the thread.
+    pub(crate) fn is_shielded(&self) -> bool {
+        self.shields.load(Relaxed) != 0
+    }
+
+    /// Until [`lower_shield`](Self::lower_shield) was called as often. By the thread.
+    pub(crate) fn raise_shield(&self) {
+        self.shields.store(self.shields.load(Relaxed) + 1, Relaxed);
+        compiler_fence(SeqCst); // the handler sees it from here on
+    }
+
+    /// True: it was the last.
+    pub(crate) fn lower_shield(&self) -> bool {
+        compiler_fence(SeqCst);
+        let left = self.shields.load(Relaxed) - 1;
+        self.shields.store(left, Relaxed);
+        left == 0
     }
 
     /// The kernel's number of its thread; 0 until that has begun.

@@ -4,7 +4,7 @@ mod common;
 
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, OnceLock, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use common::{built, child, runtime, thread_id, until};
 use runnext::chan::{Select, TryRecvError};
 use runnext::context::Context;
 use runnext::sync::{Mutex, RwLock, WaitGroup};
-use runnext::{Runtime, chan, go, scope, select, stats, time, yield_now};
+use runnext::{Runtime, TaskGroup, chan, dump, go, scope, select, stats, time, yield_now};
 
 const US: Duration = Duration::from_micros(1);
 
@@ -219,5 +219,43 @@ fn contexts_and_attempts_at_locks_move_nobody() {
         stays("drop of a read lock", || drop(reading));
         stays("Debug", || assert!(format!("{shown:?}").contains("data")));
         stays("try_recv", || assert!(empty.try_recv().is_err()));
+    });
+}
+
+/// The lock went to the first in line, whose group had used up its quota: it was nobody's, and all others waited until that one could run.
+#[test]
+fn a_lock_passes_by_who_may_not_run() {
+    let waiters = || dump::text().matches("sync.Mutex.Lock").count();
+    runtime(1).run(|| {
+        let slow = TaskGroup::builder("slow").quota(0.01).build();
+        let done = Arc::new(AtomicBool::new(false));
+        let hog = slow.go({
+            let done = Arc::clone(&done);
+            move || while !done.load(Relaxed) {}
+        });
+        // Which of two gets it first. The one that came first, should its group be able to run just then.
+        let passes_by = || {
+            let (lock, first) = (Arc::new(Mutex::new(())), Arc::new(OnceLock::new()));
+            let held = lock.lock();
+            let waiter = |name: &'static str| {
+                let (lock, first) = (Arc::clone(&lock), Arc::clone(&first));
+                move || {
+                    let _held = lock.lock();
+                    first.get_or_init(|| name);
+                }
+            };
+            let one = slow.go(waiter("slow"));
+            until(|| waiters() == 1);
+            let other = go(waiter("other"));
+            until(|| waiters() == 2 && slow.stats().throttled);
+            drop(held);
+            other.join().unwrap();
+            one.join().unwrap();
+            first.get() == Some(&"other")
+        };
+        assert!((0..10).any(|_| passes_by()));
+        done.store(true, Relaxed);
+        slow.set_quota(None);
+        hog.join().unwrap();
     });
 }

@@ -147,7 +147,7 @@ fn slice_over(m: &'static M) {
     }
     match m.state() {
         State::User | State::Rt => {}
-        State::Robbed if !inside => return get_in_line(m),
+        State::Robbed if !inside && !m.is_shielded() => return get_in_line(m),
         _ => return,
     }
     // SAFETY: Ps live as long as the runtime; in USER another may have it by now, and then the numbers differ.
@@ -189,11 +189,11 @@ fn get_in_line(m: &'static M) {
 /// Gives way, now if possible.
 fn stop_here(m: &'static M, why: Why) {
     let shared = m.shared();
-    if m.is_inside() {
+    if m.is_inside() || m.is_shielded() {
         if why == Why::Slice {
             m.note.leave(m.timer_slice.get(), true);
         }
-        return; // the note is read on the way out
+        return; // the note is read on the way out, or when the shield goes
     }
     if shared.stopped.load(Relaxed) {
         return; // it runs on to its next call, where a note waits

@@ -33,6 +33,7 @@ use runnext_core::park;
 use runnext_sys::futex;
 
 use super::deadlock::{self, BLOCKED, TIMED};
+use super::groups::ROOT_LANE;
 use crate::g::G;
 
 /// Some runtime of this process has abandoned goroutines. What lists are asked for as long as none has.
@@ -106,6 +107,17 @@ impl Waiter {
     #[inline]
     pub(crate) fn is_gone(self) -> bool {
         ABANDONED.load(Relaxed) && self.is_abandoned()
+    }
+
+    /// Whether it is a goroutine of a group that may not run now. It is in a list.
+    pub(crate) fn is_held_back(self) -> bool {
+        let Who::Goroutine(g) = self.who() else {
+            return false;
+        };
+        // SAFETY: it is in a list, so it has not ended, and its runtime's memory is there.
+        let (g, shared) = unsafe { (g.as_ref(), super::shared_of(g.as_ref())) };
+        let lane = g.lane();
+        lane != ROOT_LANE && !shared.groups.may_run(lane)
     }
 
     #[cold]

@@ -24,6 +24,8 @@
 //! # Context
 //! Under a `Lock`, so it allocates nothing and calls nothing; waking comes after unlocking.
 
+use std::ptr::NonNull;
+
 use runnext_core::waitlist::{self, WaitList};
 
 use crate::g::WaitReason;
@@ -128,6 +130,9 @@ impl Node {
 /// Those who wait, oldest first.
 pub(super) struct Queue(WaitList<Entry>);
 
+/// How far into a queue somebody who may run is looked for, with its lock held.
+const DEPTH: usize = 64;
+
 impl Queue {
     pub(super) const fn new() -> Queue {
         Queue(WaitList::new())
@@ -141,6 +146,28 @@ impl Queue {
     #[must_use = "nobody else will wake it"]
     pub(super) fn pop(&mut self) -> Option<Waiter> {
         self.pop_node(&mut 0).map(|node| node.waiter)
+    }
+
+    /// As [`pop`](Self::pop), but one whose group may not run now is passed over for the first that may: with the lock in its hands, or on its way
+    /// there, it would keep all others waiting until it can run. It stays where it is.
+    #[must_use = "nobody else will wake it"]
+    pub(super) fn pop_able(&mut self) -> Option<Waiter> {
+        let is_able = |node: &&waitlist::Node<Entry>| {
+            let waiter = node.waiter;
+            node.ticket.is_none() && !waiter.is_gone() && !waiter.is_held_back()
+        };
+        let first = self.0.front()?;
+        if !first.waiter.is_held_back() {
+            return self.pop();
+        }
+        let Some(able) = self.0.iter().take(DEPTH).find(is_able).map(NonNull::from) else {
+            return self.pop();
+        };
+        // SAFETY: linked, so alive; in this list, for it was just found here. It waits for us (I2).
+        unsafe {
+            self.0.remove(able.as_ref());
+            Some(able.as_ref().waiter)
+        }
     }
 
     /// As [`pop`](Self::pop), of a queue in which there is one at most: whether it was there, and is gone.

@@ -79,11 +79,16 @@ impl Spot {
         }
     }
 
-    /// Leaves one token. Those who have been abandoned do not take it; it stays for who comes next.
+    /// Leaves one token. Those who have been abandoned do not take it; it stays for who comes next. Nor do those of groups that may not run now, if
+    /// another can.
     pub(super) fn give(&self, call: &Call) {
         let waiter = {
+            let grouped = call.m().is_some_and(|m| m.shared().groups.is_used());
             let mut inner = self.inner.lock();
-            let waiter = inner.queue.pop();
+            let waiter = match grouped {
+                true => inner.queue.pop_able(),
+                false => inner.queue.pop(),
+            };
             if waiter.is_none() {
                 inner.tokens += 1;
             }

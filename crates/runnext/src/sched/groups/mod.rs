@@ -68,13 +68,14 @@ pub(super) use watch::Watched;
 use std::collections::HashMap;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use runnext_core::group::{GroupConfig, GroupId, Ledger, Refused, Storage, Usage};
 use runnext_sys::clock;
 
 use super::Shared;
 use super::call::Call;
+use super::shield::{self, Shielded};
 use super::timers::NEVER;
 use crate::g::G;
 use crate::lock::{Lock, LockGuard};
@@ -149,7 +150,7 @@ impl Groups {
 
     /// Whether any group was ever used.
     #[inline]
-    pub(super) fn is_used(&self) -> bool {
+    pub(crate) fn is_used(&self) -> bool {
         self.used.load(Relaxed)
     }
 
@@ -185,8 +186,14 @@ impl Groups {
 
     /// For user context. Whoever has it enters no [`Call`]: if the runtime stops, one may not return, and [`close`](Self::close) would wait
     /// for ever.
-    fn registry(&self) -> MutexGuard<'_, Registry> {
-        self.registry.lock().unwrap_or_else(|e| e.into_inner())
+    fn registry(&self) -> Shielded<'_, Registry> {
+        shield::lock(&self.registry)
+    }
+
+    /// Whether a group's goroutines may run now.
+    pub(super) fn may_run(&self, lane: u32) -> bool {
+        let id = GroupId::from_index(lane as usize);
+        self.ledger.may_start(id, clock::now_ns())
     }
 
     /// A place for a new group; none if the Ps lack room for it ([`make_room`](Self::make_room)). In user context.

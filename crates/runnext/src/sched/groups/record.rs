@@ -15,7 +15,7 @@
 
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use runnext_core::group::{GroupConfig, GroupId, Priority, Quota, Usage};
@@ -26,6 +26,7 @@ use crate::g::G;
 use crate::histogram::Recorder;
 use crate::sched::Shared;
 use crate::sched::call::Call;
+use crate::sched::shield::{self, Shielded};
 
 /// See the [module](self).
 pub(crate) struct Record {
@@ -112,8 +113,8 @@ impl Record {
     }
 
     /// Whoever has it enters no [`Call`] (`Groups::registry`).
-    fn bond(&self) -> MutexGuard<'_, Bond> {
-        self.bond.lock().unwrap_or_else(|e| e.into_inner())
+    fn bond(&self) -> Shielded<'_, Bond> {
+        shield::lock(&self.bond)
     }
 
     /// The group's place in `shared`'s ledger; given to it now if this is its first use there. In user context.
