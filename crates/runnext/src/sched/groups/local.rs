@@ -102,9 +102,10 @@ impl Local {
         self.lane.load(Relaxed)
     }
 
-    /// Whether the turn is to end, and by force at `at` if not before.
-    pub(super) fn ends_by(&self, at: u64) -> bool {
-        self.over.load(Relaxed) && self.until.load(Relaxed) <= at
+    /// Whether the turn is to end, and by force at `at` if not before: nobody need ask for that once more. One whose time is up, seen at
+    /// `now`, is being ended already, however early `at` was.
+    pub(super) fn ends_by(&self, at: u64, now: u64) -> bool {
+        self.over.load(Relaxed) && self.until.load(Relaxed) <= at.max(now)
     }
 
     pub(super) fn key(&self) -> Key {

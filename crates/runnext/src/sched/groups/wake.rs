@@ -139,7 +139,7 @@ impl Shared {
             let here = &p.groups;
             let at = |least| here.since.load(Relaxed).saturating_add(least);
             here.lane() != lane
-                && preempt_after(wake, key_of(p)).is_some_and(|least| !here.ends_by(at(least)))
+                && preempt_after(wake, key_of(p)).is_some_and(|least| !here.ends_by(at(least), now))
         });
         let worst = victims.reduce(|a, b| match key_of(b).is_worse(key_of(a)) {
             true => b,
@@ -147,7 +147,7 @@ impl Shared {
         });
         let (p, least) = match worst {
             Some(p) => (p, preempt_after(wake, key_of(p)).unwrap_or(0)),
-            None => match self.hog_of(lane, g) {
+            None => match self.hog_of(lane, g, now) {
                 Some(p) => (p, MIN_RUN),
                 None => return,
             },
@@ -159,14 +159,14 @@ impl Shared {
     }
 
     /// A P on which a hog has the turn of `lane`, if `g`, of the same, is light.
-    fn hog_of(&self, lane: u32, g: NonNull<G>) -> Option<&P> {
+    fn hog_of(&self, lane: u32, g: NonNull<G>, now: u64) -> Option<&P> {
         // SAFETY: headers are type-stable; somebody else may run it by now, and then it is not found.
         let light = unsafe { g.as_ref() }.is_light();
         let mut ps = self.all_ps().take(self.procs());
         ps.find(|p| {
             let here = &p.groups;
             let at = here.since.load(Relaxed).saturating_add(MIN_RUN);
-            light && here.has_hog(lane) && !here.ends_by(at)
+            light && here.has_hog(lane) && !here.ends_by(at, now)
         })
     }
 
@@ -178,7 +178,7 @@ impl Shared {
         here.lanes().root_ready(ledger, now);
         if let Some(least) = preempt_after(ledger.wake(ROOT), here.key()) {
             let at = here.since.load(Relaxed).saturating_add(least);
-            if !here.ends_by(at) {
+            if !here.ends_by(at, now) {
                 self.cut_short(p, at, now);
             }
         }
@@ -198,7 +198,7 @@ impl Shared {
             return Some(false);
         };
         let at = here.since.load(Relaxed).saturating_add(least);
-        if here.ends_by(at) {
+        if here.ends_by(at, now) {
             return Some(false);
         }
         here.over.store(true, Relaxed);
