@@ -121,7 +121,7 @@ impl Builder {
     /// goroutine.
     ///
     /// # Panics
-    /// Outside a runtime.
+    /// Outside a runtime. If the caller's task group is in use by another runtime.
     ///
     /// # Example
     /// ```

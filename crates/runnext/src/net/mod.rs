@@ -13,6 +13,7 @@
 //! - Names are resolved inside [`blocking`](crate::blocking).
 //! - `accept` waits a little, with growing pauses, when the process has no descriptor left; only if that does not help for a second
 //!   does it fail.
+//! - Writing nothing to a stream succeeds, also after it was shut down: there is nothing to wait for.
 //!
 //! # Example
 //! ```
