@@ -30,8 +30,9 @@ use crate::sched::timers::NEVER;
 
 /// A thread that makes no call for this long after it was left a note gets a signal, in ns.
 pub(super) const PATIENCE: u64 = 150_000;
-/// How soon the monitor looks again at a turn that should have ended, in ns.
+/// How soon the monitor looks again at a turn that should have ended, in ns; and how rarely, at most, if that does not end.
 const AGAIN: u64 = 100_000;
+const SELDOM: u64 = 2_000_000;
 
 /// A thread that waits for a CPU is left alone for this long at least, in ns. It may be this look that keeps it from running: the monitor goes before
 /// it, and would find that it waited again, and look again, for as long as a turn may be stretched.
@@ -99,6 +100,12 @@ fn stretched(since: u64, until: u64, stolen: u64, now: u64) -> Option<u64> {
     let most = until.saturating_sub(since).saturating_mul(STRETCH);
     let later = until.saturating_add(stolen.min(most));
     (until <= now && now < later).then(|| later.max(now + LEEWAY))
+}
+
+/// How soon to look again at a thread that was asked so long ago to end its turn, and does not. One that waits for a CPU can do nothing before it has that, and
+/// on a busy machine it may be these looks that keep it from running: so they become fewer.
+fn again_after(asked: u64) -> u64 {
+    (2 * asked).clamp(AGAIN, SELDOM)
 }
 
 /// A turn is to end at `end`, for the sake of no one in particular: after that at its next switch, and by force when who runs was long enough `alone`.
@@ -196,10 +203,8 @@ impl Shared {
         if until <= now {
             here.over.store(true, Relaxed);
         }
-        match self.insist(p, m, seen, now, computes) {
-            true => now + AGAIN,
-            false => u64::MAX,
-        }
+        let again = self.insist(p, m, seen, now, computes);
+        again.map_or(u64::MAX, |after| now + after)
     }
 
     /// When the slice of the running turn is used up, of which its thread was on no CPU for `stolen` ns. If it waits for one it gets that later, or on
@@ -269,9 +274,9 @@ impl Shared {
         }
     }
 
-    /// Leaves a note; a thread that computes, or does not read it, gets a signal. False: it is blocked, and would see neither. If somebody waits
-    /// its P is taken away (`Keeper::look_at`), else the turn ends when it is awake: after a section at once, otherwise at a regular look.
-    fn insist(&self, p: &P, m: &M, seen: &mut Watched, now: u64, computes: bool) -> bool {
+    /// Leaves a note; a thread that computes, or does not read it, gets a signal. Returns how soon to look again. None: it is blocked, and would see neither. If
+    /// somebody waits its P is taken away (`Keeper::look_at`), else the turn ends when it is awake: after a section at once, otherwise at a regular look.
+    fn insist(&self, p: &P, m: &M, seen: &mut Watched, now: u64, computes: bool) -> Option<u64> {
         let word = m.look();
         let state = match word.state() {
             State::User => m.kernel_state(),
@@ -281,7 +286,7 @@ impl Shared {
         let asleep = matches!(state, Some(b'S' | b'D')); // perhaps for a moment only: the next look knows
         if word.state() == State::Blk || asleep && !first {
             m.note.withdraw();
-            return false;
+            return None;
         }
         let slice = p.slice.load(Relaxed);
         // Who had the turn from its beginning may not have been seen before its end.
@@ -294,13 +299,20 @@ impl Shared {
             (seen.asked, seen.word) = (now, word);
             m.note.leave(slice, blamed);
         }
-        if state == Some(b'R')
-            && self.config.preemption
-            && (computes || now >= seen.asked + PATIENCE)
-        {
+        let asked = now - seen.asked;
+        if asleep {
+            return Some(AGAIN);
+        }
+        if !self.config.preemption {
+            return Some(SELDOM); // no more can be done
+        }
+        if !computes && asked < PATIENCE {
+            return Some(PATIENCE - asked);
+        }
+        if state == Some(b'R') {
             preempt::request(m, slice, blamed);
         }
-        true
+        Some(again_after(asked))
     }
 
     /// Reads the clock of the turn's thread. Whether it has computed since the last look, and for how long of the turn it was on no CPU: that
