@@ -39,10 +39,12 @@
 //! I1  It waits for no lock but the runtime's own. A goroutine that was preempted inside the allocator holds the allocator's lock
 //!     until it has a P again; if all others wait for that lock, only this thread can see it and hand the P on.
 //! I2  An M that a P names is alive while `watching` is held (`M::hand`, `Threads::reap`).
+//! I3  Of its own accord it uses no more than a part of one CPU (`allowance`), however much there seems to be to look at.
 //!
 //! Tunables: [`FAST_NS`], [`STEADY_NS`], [`LIVELY_NS`], [`FORGIVEN_NS`]: guesses that keep the longest gap beside a blocked thread under 3 ms (`bench gap`); the
 //! price is in `bench lost`.
 
+mod allowance;
 mod events;
 mod look;
 
@@ -58,6 +60,7 @@ use super::groups::Watched;
 use super::netpoll::Hub;
 use super::{MAX_PROCS, Shared, deadlock, threads, worker};
 use crate::lock::Lock;
+use allowance::Allowance;
 use events::Watch;
 use look::{ASK_EVERY_NS, Look, is_asleep};
 
@@ -259,6 +262,7 @@ pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<()> {
         lacks_cpu: false,
         parted_at: 0,
         suspicion: None,
+        allowance: Allowance::new(),
         lacked_spares: false,
         untidy: false,
         tidy_at: 0,
@@ -322,6 +326,7 @@ struct Keeper {
     lacks_cpu: bool,
     parted_at: u64,
     suspicion: Option<Suspicion>,
+    allowance: Allowance,
     /// There were too few spare threads at the last look.
     lacked_spares: bool,
     /// There was work since it last reminded the `threads` module to return what is not needed; and not before this it does so again.
@@ -356,7 +361,8 @@ impl Keeper {
             let tick = tick.min(self.tidy(now));
             let wake_at = tick.min(self.next_timer());
             let wake_at = self.observe(wake_at, now);
-            self.sleep(seen, nap, now, wake_at);
+            let soonest = self.allowance.spend(now, clock::now_ns());
+            self.sleep(seen, nap, now, soonest, wake_at.max(soonest));
         }
     }
 
@@ -407,17 +413,18 @@ impl Keeper {
         }
     }
 
-    /// Sleeps until `wake_at` or a poke since `seen`, unless something came up meanwhile: the module's header says who wakes it.
-    fn sleep(&mut self, seen: u32, nap: u32, now: u64, wake_at: u64) {
+    /// Sleeps until `wake_at` or a poke since `seen`; less, if something came up meanwhile, but not less than until `soonest`. The module's header says who
+    /// wakes it.
+    fn sleep(&mut self, seen: u32, nap: u32, now: u64, soonest: u64, wake_at: u64) {
         let shared = Arc::clone(&self.shared);
         let monitor = &shared.monitor;
         monitor.rested.store(now + self.timers_every, Relaxed);
         monitor.until.store(wake_at, Relaxed);
         monitor.nap.store(nap, Relaxed);
         fence(SeqCst); // pairs with the fences in `wake_one`, `timers::arm`, `enter_slow` and `hurry`
-        let missed = nap == DEEP && (shared.any_work() || shared.any_waits_behind())
-            || self.next_timer() < wake_at
-            || shared.groups.hurry() < wake_at;
+        let missed = nap == DEEP && (shared.any_work() || shared.any_waits_behind());
+        let sooner = self.next_timer().min(shared.groups.hurry());
+        let wake_at = wake_at.min(sooner.max(soonest));
         // For ever only while no P is in use.
         let awake = wake_at == u64::MAX && shared.searchers.idle() < shared.procs();
         if !awake && !missed && !self.events.wait(&shared, seen, wake_at) {

@@ -79,6 +79,10 @@ impl Two {
         }
     }
 
+    fn is_full(&self) -> bool {
+        self.0[1].is_some()
+    }
+
     fn any_but(&self, lane: u32) -> bool {
         let mut found = self.0.iter().flatten();
         found.any(|id| id.index() as u32 != lane)
@@ -92,6 +96,15 @@ struct Waiting {
     low: Two,
     /// Somebody of a group that is not Low waits in its turn, or its time has come; and no P has been told to help yet.
     wants: Cell<bool>,
+}
+
+impl Waiting {
+    fn add(&mut self, id: GroupId, is_fair: bool) {
+        match is_fair {
+            true => self.fair.add(id),
+            false => self.low.add(id),
+        }
+    }
 }
 
 /// When a turn from `since` to `until`, of which its thread waited for `stolen` ns, ends if it still waits; None if not later than it
@@ -335,31 +348,30 @@ impl Shared {
     }
 
     /// Groups of which something waits that may run, on any P. Those of which all runs are not among them, though `Lanes` counts them until
-    /// their turn ends.
+    /// their turn ends. Not all, once every lane has one to make way for: there may be thousands.
     fn waiting_groups(&self, now: u64) -> Waiting {
         let mut waiting = Waiting::default();
         let may_start = |id| self.groups.ledger.may_start(id, now);
-        let mut add = |id: GroupId| match self.is_fair(id.index() as u32) {
-            true => waiting.fair.add(id),
-            false => waiting.low.add(id),
-        };
         let mut crowded = false;
         for p in self.all_ps() {
             let (here, lane) = (&p.groups, p.groups.lane());
             if lane != NO_LANE && lane != ROOT_LANE && !here.ring.is_empty() {
                 let id = GroupId::from_index(lane as usize);
                 if !self.is_limited(lane) && may_start(id) {
-                    add(id);
+                    waiting.add(id, self.is_fair(lane));
                     // Who is in `next` is about to run.
                     crowded |= here.key().is_fair() && here.ring.has_local();
                 }
             }
-            if here.listed() != 0 {
+            if here.listed() != 0 && !waiting.fair.is_full() {
                 let mut lanes = here.lanes();
                 for at in 0..lanes.groups().len() {
                     let id = lanes.groups()[at];
                     if lanes.queue(id).len() != 0 && may_start(id) {
-                        add(id);
+                        waiting.add(id, self.is_fair(id.index() as u32));
+                    }
+                    if waiting.fair.is_full() {
+                        break;
                     }
                 }
             }
