@@ -49,14 +49,14 @@ impl G {
         }
     }
 
-    /// The group in whose name it runs until it releases a lock.
+    /// The group in whose name it runs until it releases a lock; or a mark that it owes its turn then (`sched::groups::grace`).
     pub(crate) fn lent_ptr(&self) -> &AtomicPtr<()> {
         &self.cold().lent
     }
 
-    /// Whether it runs in the name of who waits for a lock that it holds, or held.
+    /// Whether there is something to settle when it has released its last lock: it runs in the name of who waits for one, or owes its turn.
     #[inline(always)]
-    pub(crate) fn is_lent(&self) -> bool {
+    pub(crate) fn has_debts(&self) -> bool {
         !self.cold().lent.load(Relaxed).is_null()
     }
 

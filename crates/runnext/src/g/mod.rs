@@ -153,8 +153,8 @@ pub(crate) struct Cold {
     joiner: AtomicUsize,
     id: AtomicU64,
     vtable: Cell<&'static Vtable>,
-    /// The group in whose name it runs until it releases a lock that somebody waits for, or its last; counted. Each unlock looks at it:
-    /// it is in the line of `locks`.
+    /// The group in whose name it runs until it releases a lock that somebody waits for, or its last; counted. Or a mark that it is to make way then.
+    /// Each unlock looks at it: it is in the line of `locks`.
     lent: AtomicPtr<()>,
     ext: AtomicPtr<Ext>,
     reason: AtomicU8,

@@ -18,7 +18,8 @@
 //! the one that dropped it.
 //!
 //! With its last lock a goroutine gives back what was lent to it ([`settle`]), whether somebody waits or not: who lent may have got the lock
-//! by itself, or lent too late, for `owner` is not cleared by an unlock.
+//! by itself, or lent too late, for `owner` is not cleared by an unlock. One that was to stop before, and was let run on for the sake of its locks, makes
+//! way then.
 //!
 //! # Context
 //! `lock` and `unlock` are never inlined: they read the thread-local (`m::current_g`). The uncontended ones do not enter the
@@ -200,7 +201,8 @@ impl RawMutex {
         }
         if let Some(left) = self.state.unlock_fast() {
             self.unlock_slow(left);
-        } else if let Some(g) = g {
+        }
+        if let Some(g) = g {
             settle(g);
         }
     }
@@ -284,11 +286,11 @@ impl RawMutex {
     }
 }
 
-/// The calling goroutine has released a lock. In user context. As a rule one load, from the part of the header that was just written.
+/// The calling goroutine has released a lock; others can have it. In user context. As a rule one load, from the part of the header that was just written.
 #[inline(always)]
-fn settle(g: &G) {
-    if g.is_lent() && g.locks_held() == 0 {
-        groups::give_back(g);
+pub(super) fn settle(g: &G) {
+    if g.has_debts() && g.locks_held() == 0 {
+        groups::settle(g);
     }
 }
 
@@ -333,17 +335,18 @@ pub(super) fn note_taken() -> *const G {
     }
 }
 
-/// The counterpart of [`note_taken`], by whoever gives the lock back.
+/// The counterpart of [`note_taken`], by whoever gives the lock back. If that is who took it, [`settle`] has to follow.
 #[inline(always)]
-pub(super) fn note_released(owner: *const G) {
+pub(super) fn note_released<'a>(owner: *const G) -> Option<&'a G> {
     match m::current_g() {
         Some(g) if ptr::eq(g, owner) => {
             g.lock_released();
-            settle(g);
+            return Some(g);
         }
         None if owner.is_null() => {}
         _ => released_for(&Call::brief(), owner),
     }
+    None
 }
 
 /// The gate of a locker, who enters the runtime only to wait.

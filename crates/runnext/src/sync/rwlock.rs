@@ -144,9 +144,12 @@ impl RawRwLock {
 
     #[inline(never)]
     fn unread(&self, holder: *const G) {
-        raw::note_released(holder);
+        let own = raw::note_released(holder);
         if self.readers.fetch_sub(1, Release) <= 0 {
             self.unread_slow();
+        }
+        if let Some(g) = own {
+            raw::settle(g);
         }
     }
 

@@ -2,6 +2,7 @@
 //!
 //! One P and no preemption, so the order is a fact; whose time it was shows in the accounts.
 
+use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::time::Duration;
 
 use runnext::chan::{self, Receiver, Sender};
@@ -221,4 +222,34 @@ fn a_writer_runs_in_the_name_of_readers() {
         assert!(low >= LONG / 2 && low < LONG * 3 / 2, "{low:?}");
     }
     assert!(high.stats().cpu_time >= LONG);
+}
+
+/// One of a throttled group ran on for a while for the sake of its lock, and locked it again: it was stopped in the middle of that, and who waited
+/// for the lock did so until the group could run.
+#[test]
+fn who_has_no_time_left_leaves_its_lock_free() {
+    const LOOKS: usize = 20;
+    let slow = TaskGroup::builder("slow").quota(0.05).build();
+    let (lock, stop) = (RwLock::new(()), AtomicBool::new(false));
+    let read = || {
+        while !stop.load(Relaxed) {
+            let _reading = lock.read();
+            compute(Duration::from_micros(200));
+        }
+    };
+    built(Runtime::builder().procs(2)).run(|| {
+        runnext::scope(|s| {
+            slow.enter(|| drop(s.go(read)));
+            let free = |_: &usize| {
+                until(|| !slow.stats().throttled);
+                until(|| slow.stats().throttled);
+                lock.try_write().is_some()
+            };
+            // If the machine stands still in the middle of a section, that is stopped all the same.
+            let free = (0..LOOKS).filter(free).count();
+            stop.store(true, Relaxed);
+            slow.set_quota(None);
+            assert!(free > LOOKS / 2, "{free} of {LOOKS}");
+        });
+    });
 }

@@ -26,7 +26,7 @@ use runnext_core::group::{GroupId, Key};
 use runnext_core::list::List;
 use runnext_sys::clock;
 
-use super::{ROOT_LANE, Record};
+use super::{ROOT_LANE, Record, grace};
 use crate::g::G;
 use crate::sched::Shared;
 use crate::sched::call::Call;
@@ -94,7 +94,8 @@ impl G {
     /// [`changing`](super::changing) held: whoever would give the loan back waits until it is known to be one.
     fn borrow(&self, id: u64, loan: *mut ()) -> bool {
         let (lent, none) = (self.lent_ptr(), ptr::null_mut());
-        if lent.compare_exchange(none, loan, AcqRel, Relaxed).is_err() {
+        let put = |in_place_of| lent.compare_exchange(in_place_of, loan, AcqRel, Relaxed);
+        if put(none).is_err() && put(grace::owed()).is_err() {
             return false;
         }
         fence(SeqCst); // who releases a lock says so, and then looks whether it was lent something
@@ -127,9 +128,21 @@ fn is_better(shared: &Shared, lane: u32, than: u32) -> bool {
     stopped || key(than).is_worse(key(lane))
 }
 
+/// The calling goroutine has released its last lock, and has something to settle: what was lent to it, or a turn that it owes. In user context.
+#[cold]
+#[inline(never)]
+pub(crate) fn settle(g: &G) {
+    if g.lent_ptr().load(Relaxed) == grace::owed() {
+        grace::make_way(g);
+    } else {
+        give_back(g);
+    }
+}
+
 /// The calling goroutine runs in its own name again. In user context.
 pub(crate) fn give_back(g: &G) {
-    if !g.is_lent() {
+    let lent = g.lent_ptr().load(Relaxed);
+    if lent.is_null() || lent == grace::owed() {
         return;
     }
     // SAFETY: the caller's own group.
@@ -141,7 +154,7 @@ pub(crate) fn give_back(g: &G) {
         g.set_lane(id.map_or(ROOT_LANE, |id| id.index() as u32));
         g.lent_ptr().swap(ptr::null_mut(), AcqRel)
     };
-    if !lent.is_null() && lent != root_loan() {
+    if !lent.is_null() && lent != root_loan() && lent != grace::owed() {
         // SAFETY: I1; the swap made the count ours.
         unsafe { Record::release(lent) };
     }
@@ -228,7 +241,7 @@ mod tests {
         let g = unsafe { headers.pop_front().expect("one").as_ref() };
         let refused = |id, why| {
             assert!(!g.borrow(id, root_loan()), "{why}");
-            assert!(!g.is_lent(), "{why}");
+            assert!(!g.has_debts(), "{why}");
         };
         refused(0, "nobody has begun there");
         begin(g, 7);
@@ -237,7 +250,7 @@ mod tests {
         refused(6, "another, which has ended");
         assert!(g.borrow(7, root_loan()));
         assert!(!g.borrow(7, root_loan()), "once");
-        assert!(g.is_lent());
+        assert!(g.has_debts());
         begin(g, 8);
         g.lock_taken();
         let _ = g.finish();

@@ -48,6 +48,7 @@
 
 mod fifo;
 mod govern;
+mod grace;
 mod lend;
 mod local;
 mod meter;
@@ -58,7 +59,7 @@ mod wake;
 mod watch;
 
 pub(crate) use govern::Limit;
-pub(crate) use lend::{give_back, lend_to};
+pub(crate) use lend::{give_back, lend_to, settle};
 pub(crate) use local::Local;
 pub(crate) use record::Record;
 pub(super) use stop::{blocked, unblocked};

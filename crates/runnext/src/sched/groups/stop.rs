@@ -1,7 +1,4 @@
 //! The ends of turns, where they do not end by themselves: the preemption handler, blocking sections; and going on after one. The monitor's part is in `watch`.
-//!
-//! A goroutine that holds locks of `sync` is not stopped at once: others may wait for them. It runs on for [`GRACE`], once in a turn, and the
-//! group pays for it later.
 
 use std::ptr;
 use std::sync::atomic::Ordering::*;
@@ -19,9 +16,6 @@ use crate::observe::event::Kind;
 use crate::p::P;
 use crate::sched::Shared;
 use crate::sched::preempt::Stop;
-
-/// How long the owner of a lock runs on, in ns.
-const GRACE: u64 = 1_000_000;
 
 impl Shared {
     /// `g` goes on, with its thread, on a P that the thread found idle, or was handed: perhaps out of the global queue, or for want of another
@@ -126,22 +120,6 @@ impl Shared {
         self.threads.want_m();
         self.wake_one();
         self.start_m(p, false);
-    }
-
-    /// Whether `g`, which is to stop, may run on for a while: it holds locks that others may wait for.
-    pub(in crate::sched) fn holds_on(&self, p: &P, g: &G) -> bool {
-        let here = &p.groups;
-        if !here.is_on()
-            || here.lane() == NO_LANE
-            || here.graced.load(Relaxed)
-            || g.locks_held() == 0
-        {
-            return false;
-        }
-        here.graced.store(true, Relaxed);
-        here.until.store(clock::now_ns() + GRACE, Relaxed);
-        here.over.store(false, Relaxed);
-        true
     }
 
     /// Goroutines in the lists that bring their own thread: the thread of the first, which sleeps, and its goroutine out of the list.
