@@ -33,7 +33,7 @@ use runnext_core::park;
 use runnext_sys::futex;
 
 use super::deadlock::{self, BLOCKED, TIMED};
-use super::groups::ROOT_LANE;
+use super::groups::{ROOT_LANE, Standing};
 use crate::g::G;
 
 /// Some runtime of this process has abandoned goroutines. What lists are asked for as long as none has.
@@ -109,15 +109,17 @@ impl Waiter {
         ABANDONED.load(Relaxed) && self.is_abandoned()
     }
 
-    /// Whether it is a goroutine of a group that may not run now. It is in a list.
-    pub(crate) fn is_held_back(self) -> bool {
+    /// How entitled it is. It is in a list.
+    pub(crate) fn standing(self) -> Standing {
         let Who::Goroutine(g) = self.who() else {
-            return false;
+            return Standing::Normal;
         };
         // SAFETY: it is in a list, so it has not ended, and its runtime's memory is there.
         let (g, shared) = unsafe { (g.as_ref(), super::shared_of(g.as_ref())) };
-        let lane = g.lane();
-        lane != ROOT_LANE && !shared.groups.may_run(lane)
+        match g.lane() {
+            ROOT_LANE => Standing::Normal,
+            lane => shared.groups.standing(lane),
+        }
     }
 
     #[cold]

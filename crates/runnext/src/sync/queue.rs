@@ -31,6 +31,7 @@ use runnext_core::waitlist::{self, WaitList};
 use crate::g::WaitReason;
 use crate::lock::{Lock, LockGuard};
 use crate::sched::call::Call;
+use crate::sched::groups::Standing;
 use crate::sched::timers::park_until;
 use crate::sched::wait::{Ticket, Waiter};
 
@@ -130,8 +131,11 @@ impl Node {
 /// Those who wait, oldest first.
 pub(super) struct Queue(WaitList<Entry>);
 
-/// How far into a queue somebody who may run is looked for, with its lock held.
-const DEPTH: usize = 64;
+/// How far into a queue somebody more entitled than the first is looked for, with its lock held; and if the first may not run, which may be for long.
+const NEAR: usize = 8;
+const FAR: usize = 64;
+/// How often one is passed over for others. A guess: the most entitled wait for few sections of others, and nobody for ever.
+const PATIENT: u8 = 16;
 
 impl Queue {
     pub(super) const fn new() -> Queue {
@@ -148,25 +152,32 @@ impl Queue {
         self.pop_node(&mut 0).map(|node| node.waiter)
     }
 
-    /// As [`pop`](Self::pop), but one whose group may not run now is passed over for the first that may: with the lock in its hands, or on its way
-    /// there, it would keep all others waiting until it can run. It stays where it is.
+    /// As [`pop`](Self::pop), but one that is less entitled than another behind it is passed over: with the lock in its hands, or on its way there, it would
+    /// keep that one waiting until it gets to run. It stays where it is. `passed` counts how often that has happened to the first: after [`PATIENT`]
+    /// times it is its turn, unless its group may not run.
     #[must_use = "nobody else will wake it"]
-    pub(super) fn pop_able(&mut self) -> Option<Waiter> {
-        let is_able = |node: &&waitlist::Node<Entry>| {
-            let waiter = node.waiter;
-            node.ticket.is_none() && !waiter.is_gone() && !waiter.is_held_back()
+    pub(super) fn pop_entitled(&mut self, passed: &mut u8) -> Option<Waiter> {
+        let first = self.0.front()?.waiter.standing();
+        let far = match first {
+            Standing::High => 0,
+            Standing::HeldBack => FAR,
+            _ if *passed >= PATIENT => 0,
+            _ => NEAR,
         };
-        let first = self.0.front()?;
-        if !first.waiter.is_held_back() {
-            return self.pop();
-        }
-        let Some(able) = self.0.iter().take(DEPTH).find(is_able).map(NonNull::from) else {
+        let others = self.0.iter().take(far);
+        let able = others.filter(|node| node.ticket.is_none() && !node.waiter.is_gone());
+        let best = able.map(|node| (node.waiter.standing(), NonNull::from(node)));
+        // The first of those who are equal.
+        let best = best.reduce(|a, b| if b.0 < a.0 { b } else { a });
+        let Some((_, node)) = best.filter(|(standing, _)| *standing < first) else {
+            *passed = 0;
             return self.pop();
         };
+        *passed = passed.saturating_add(1);
         // SAFETY: linked, so alive; in this list, for it was just found here. It waits for us (I2).
         unsafe {
-            self.0.remove(able.as_ref());
-            Some(able.as_ref().waiter)
+            self.0.remove(node.as_ref());
+            Some(node.as_ref().waiter)
         }
     }
 

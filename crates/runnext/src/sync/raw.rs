@@ -45,7 +45,7 @@ use crate::sched::groups;
 const SPIN_ROUNDS: u32 = 4;
 const SPIN_PAUSES: u32 = 30;
 
-/// Tokens, and those who wait for one: first come, first served, but for those sent to the front.
+/// Tokens, and those who wait for one: first come, first served, but for those sent to the front; where there are task groups, the more entitled before others.
 pub(super) struct Spot {
     inner: Lock<Inner>,
 }
@@ -53,6 +53,8 @@ pub(super) struct Spot {
 struct Inner {
     tokens: usize,
     queue: Queue,
+    /// How often the first in the queue was passed over.
+    passed: u8,
 }
 
 impl Spot {
@@ -61,6 +63,7 @@ impl Spot {
             inner: Lock::new(Inner {
                 tokens: 0,
                 queue: Queue::new(),
+                passed: 0,
             }),
         }
     }
@@ -80,15 +83,15 @@ impl Spot {
         }
     }
 
-    /// Leaves one token. Those who have been abandoned do not take it; it stays for who comes next. Nor do those of groups that may not run now, if
-    /// another can.
+    /// Leaves one token. Those who have been abandoned do not take it; it stays for who comes next. The most entitled go before others, within bounds.
     pub(super) fn give(&self, call: &Call) {
         let waiter = {
             let grouped = call.m().is_some_and(|m| m.shared().groups.is_used());
             let mut inner = self.inner.lock();
+            let Inner { queue, passed, .. } = &mut *inner;
             let waiter = match grouped {
-                true => inner.queue.pop_able(),
-                false => inner.queue.pop(),
+                true => queue.pop_entitled(passed),
+                false => queue.pop(),
             };
             if waiter.is_none() {
                 inner.tokens += 1;

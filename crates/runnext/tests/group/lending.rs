@@ -2,6 +2,7 @@
 //!
 //! One P and no preemption, so the order is a fact; whose time it was shows in the accounts.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::time::Duration;
 
@@ -252,4 +253,38 @@ fn who_has_no_time_left_leaves_its_lock_free() {
             assert!(free > LOOKS / 2, "{free} of {LOOKS}");
         });
     });
+}
+
+/// Behind others that are less entitled the most entitled waited until these had got to run, and released the lock.
+#[test]
+fn locks_go_to_the_most_entitled_first_and_to_all_in_the_end() {
+    const HIGH: usize = 20;
+    let order = built(Runtime::builder().procs(1).preemption(false)).run(|| {
+        let [low, high] = [Priority::Low, Priority::High]
+            .map(|priority| TaskGroup::builder("waits").priority(priority).build());
+        let (lock, order) = (Arc::new(Mutex::new(())), Arc::new(Mutex::new(Vec::new())));
+        let held = lock.lock();
+        let waiter = |group: &TaskGroup, name: &'static str| {
+            let (lock, order) = (Arc::clone(&lock), Arc::clone(&order));
+            let waiter = group.go(move || {
+                let _held = lock.lock();
+                order.lock().push(name);
+            });
+            until_waits(&waiter, "sync.Mutex.Lock");
+            waiter
+        };
+        let mut all = vec![waiter(&low, "first low"), waiter(&low, "second low")];
+        all.extend((0..HIGH).map(|_| waiter(&high, "high")));
+        drop(held);
+        all.into_iter().for_each(|waiter| waiter.join().unwrap());
+        std::mem::take(&mut *order.lock())
+    });
+    let at = |name| order.iter().position(|found| *found == name);
+    assert_eq!(order.len(), HIGH + 2);
+    // Passed over sixteen times, each of them.
+    assert_eq!(
+        (at("first low"), at("second low")),
+        (Some(16), Some(HIGH + 1)),
+        "{order:?}"
+    );
 }

@@ -71,7 +71,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
 use std::sync::{Arc, Mutex, Weak};
 
-use runnext_core::group::{GroupConfig, GroupId, Ledger, Refused, Storage, Usage};
+use runnext_core::group::{GroupConfig, GroupId, Ledger, Priority, Refused, Storage, Usage};
 use runnext_sys::clock;
 
 use super::Shared;
@@ -86,6 +86,17 @@ use crate::p::P;
 const GROUPS_TRACED: usize = 64;
 /// The root lane.
 pub(super) const ROOT_LANE: u32 = 0;
+
+/// How entitled somebody is who waits for a lock, the most entitled first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Standing {
+    High,
+    /// Goroutines without a group and plain threads too.
+    Normal,
+    Low,
+    /// Of a group that may not run now.
+    HeldBack,
+}
 
 /// What the Ps of a runtime share about groups.
 pub(crate) struct Groups {
@@ -191,10 +202,17 @@ impl Groups {
         shield::lock(&self.registry)
     }
 
-    /// Whether a group's goroutines may run now.
-    pub(super) fn may_run(&self, lane: u32) -> bool {
+    /// How entitled a group's goroutines are now.
+    pub(super) fn standing(&self, lane: u32) -> Standing {
         let id = GroupId::from_index(lane as usize);
-        self.ledger.may_start(id, clock::now_ns())
+        if !self.ledger.may_start(id, clock::now_ns()) {
+            return Standing::HeldBack;
+        }
+        match self.ledger.group(id).priority() {
+            Priority::High => Standing::High,
+            Priority::Normal => Standing::Normal,
+            Priority::Low => Standing::Low,
+        }
     }
 
     /// A place for a new group; none if the Ps lack room for it ([`make_room`](Self::make_room)). In user context.
