@@ -33,7 +33,7 @@ use runnext_core::park;
 use runnext_sys::futex;
 
 use super::deadlock::{self, BLOCKED, TIMED};
-use super::groups::{ROOT_LANE, Standing};
+use super::groups::{ROOT_LANE, Rank};
 use crate::g::G;
 
 /// Some runtime of this process has abandoned goroutines. What lists are asked for as long as none has.
@@ -110,15 +110,15 @@ impl Waiter {
     }
 
     /// How entitled it is. It is in a list.
-    pub(crate) fn standing(self) -> Standing {
+    pub(crate) fn rank(self) -> Rank {
         let Who::Goroutine(g) = self.who() else {
-            return Standing::Normal;
+            return Rank::Normal;
         };
         // SAFETY: it is in a list, so it has not ended, and its runtime's memory is there.
         let (g, shared) = unsafe { (g.as_ref(), super::shared_of(g.as_ref())) };
         match g.lane() {
-            ROOT_LANE => Standing::Normal,
-            lane => shared.groups.standing(lane),
+            ROOT_LANE => Rank::Normal,
+            lane => shared.groups.rank(lane),
         }
     }
 

@@ -31,7 +31,7 @@ use runnext_core::waitlist::{self, WaitList};
 use crate::g::WaitReason;
 use crate::lock::{Lock, LockGuard};
 use crate::sched::call::Call;
-use crate::sched::groups::Standing;
+use crate::sched::groups::Rank;
 use crate::sched::timers::park_until;
 use crate::sched::wait::{Ticket, Waiter};
 
@@ -157,19 +157,19 @@ impl Queue {
     /// times it is its turn, unless its group may not run.
     #[must_use = "nobody else will wake it"]
     pub(super) fn pop_entitled(&mut self, passed: &mut u8) -> Option<Waiter> {
-        let first = self.0.front()?.waiter.standing();
+        let first = self.0.front()?.waiter.rank();
         let far = match first {
-            Standing::High => 0,
-            Standing::HeldBack => FAR,
+            Rank::High => 0,
+            Rank::HeldBack => FAR,
             _ if *passed >= PATIENT => 0,
             _ => NEAR,
         };
         let others = self.0.iter().take(far);
         let able = others.filter(|node| node.ticket.is_none() && !node.waiter.is_gone());
-        let best = able.map(|node| (node.waiter.standing(), NonNull::from(node)));
+        let best = able.map(|node| (node.waiter.rank(), NonNull::from(node)));
         // The first of those who are equal.
         let best = best.reduce(|a, b| if b.0 < a.0 { b } else { a });
-        let Some((_, node)) = best.filter(|(standing, _)| *standing < first) else {
+        let Some((_, node)) = best.filter(|(rank, _)| *rank < first) else {
             *passed = 0;
             return self.pop();
         };

@@ -3,13 +3,17 @@
 //! The governor is told of governed groups' turns when they end, under its lock. When it stops a group the ledger is told, and no P picks the
 //! group until the governor lets it go on: at a time that is armed like a timer (`Groups::at`). With `CpuLimit::Adaptive` the monitor looks
 //! every 10 ms at what the wake-ups of the others waited, and moves the limit of the governed, and of the Low groups. Who is kept waiting and
-//! never runs has no wake-up to measure; so it also looks, up to every millisecond, for groups that wait while nothing of them runs.
+//! never runs has no wake-up to measure; so it also looks, up to every millisecond, for groups that wait while nothing of them runs. Neither counts if
+//! no group that the limit is for ran any more when the wait became too long: at a load of 60 % requests wait for each other now and then, and
+//! Low groups had half of what was left for that.
 
 use std::sync::atomic::Ordering::*;
 
 use runnext_core::group::{
     CpuLimit, Feedback, Governor, GroupId, Ledger, Priority, ROOT, Refused, Verdict, config,
 };
+
+use runnext_sys::clock;
 
 use super::local::NO_LANE;
 use super::{Groups, ROOT_LANE};
@@ -210,10 +214,26 @@ impl Shared {
             && !self.governs(GroupId::from_index(lane as usize))
         {
             self.groups.seen.fetch_add(1, Relaxed);
-            if u128::from(ns) > target.as_nanos() {
+            let target = target.as_nanos() as u64; // clamped
+            if ns > target && self.elastic_ran_for(target, ns, clock::now_ns()) {
                 self.groups.late.fetch_add(1, Relaxed);
             }
         }
+    }
+
+    /// Whether what `p` runs is moved by the feedback: a governed group, or a Low one in what is left over. Its floor it has whatever others wait for.
+    pub(super) fn is_elastic(&self, p: &P) -> bool {
+        let (here, limit) = (&p.groups, self.groups.limit);
+        matches!(limit, Limit::Adaptive(_))
+            && here.lane() != NO_LANE
+            && (here.key().is_leftover() || self.governs(GroupId::from_index(here.lane() as usize)))
+    }
+
+    /// Whether such a group still ran when somebody, who waits for a P at `now` and has for `waited`, had waited for longer than `target`. If not, a
+    /// lower limit would not have helped: it waited for its like.
+    fn elastic_ran_for(&self, target: u64, waited: u64, now: u64) -> bool {
+        let beyond = now.saturating_sub(waited) + target;
+        self.groups.elastic_at.load(Relaxed) > beyond || self.all_ps().any(|p| self.is_elastic(p))
     }
 
     /// The monitor's regular look: clocks that races set wrong, and the feedback.
@@ -266,7 +286,10 @@ impl Shared {
             let fair = group.priority() != Priority::Low && !group.is_governed();
             // One that its own quota stops does not wait for others.
             if stands && fair && ledger.may_start(id, now) {
-                feedback.stalled(standing.seen(usage.cpu_ns, now));
+                let waited = standing.seen(usage.cpu_ns, now);
+                if self.elastic_ran_for(feedback.target(), waited, now) {
+                    feedback.stalled(waited);
+                }
             } else {
                 *standing = Standing::NOT;
             }
@@ -300,9 +323,11 @@ mod tests {
     use std::time::Duration;
 
     use runnext_core::group::GroupConfig;
+    use runnext_core::group::feedback::ALL;
     use runnext_core::group::governor::SLICE;
 
     use super::*;
+    use crate::{Runtime, TaskGroup, m};
 
     /// Wake-ups were compared with what was asked for, and so with a target of zero each one was late.
     #[test]
@@ -330,6 +355,43 @@ mod tests {
         assert_eq!(standing.seen(7, 150), 50);
         assert_eq!(standing.seen(8, 200), 0);
         assert_eq!(standing.seen(8, 230), 30);
+    }
+
+    /// Goroutines of a group that waited beyond the target for others of their kind had Low groups limited, who had no part in it.
+    #[test]
+    fn who_waits_for_its_like_limits_nobody() {
+        let target_p99 = Duration::from_millis(1);
+        let alone = Runtime::builder().procs(1).preemption(false);
+        let adaptive = alone.cpu_limit(CpuLimit::Adaptive { target_p99 });
+        // SAFETY: the goroutines below keep no reference into a thread-local over a runtime call.
+        let rt = unsafe { adaptive.build() }.unwrap();
+        let limit = || {
+            let _call = Call::brief();
+            let shared = m::current().unwrap().shared();
+            let limit = shared.groups.governor.lock().feedback.as_ref()?.limit();
+            (limit != ALL).then_some(limit)
+        };
+        // One of `group` has one of another wait for 5 ms.
+        let keep_waiting = |group: &TaskGroup| {
+            let other = TaskGroup::new("other");
+            let waits = move || {
+                let waits = other.go(|| ());
+                let end = clock::now_ns() + 5 * target_p99.as_nanos() as u64;
+                while clock::now_ns() < end {}
+                waits
+            };
+            let waits = group.go(waits).join().unwrap();
+            waits.join().unwrap();
+        };
+        rt.run(|| {
+            let (fair, low) = (TaskGroup::new("fair"), TaskGroup::builder("low"));
+            (0..20).for_each(|_| keep_waiting(&fair));
+            assert_eq!(limit(), None);
+            let low = low.priority(Priority::Low).build();
+            while limit().is_none() {
+                keep_waiting(&low);
+            }
+        });
     }
 
     /// Its last turn ended after it was forgotten, and the next group in its place had the rest of its slice.

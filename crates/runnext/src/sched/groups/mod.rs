@@ -89,7 +89,7 @@ pub(super) const ROOT_LANE: u32 = 0;
 
 /// How entitled somebody is who waits for a lock, the most entitled first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Standing {
+pub(crate) enum Rank {
     High,
     /// Goroutines without a group and plain threads too.
     Normal,
@@ -110,6 +110,8 @@ pub(crate) struct Groups {
     /// Wake-ups of High and Normal groups, and those of them that waited beyond the target of the feedback.
     seen: AtomicU64,
     late: AtomicU64,
+    /// When a Low group in what is left over, or a governed one, last ended a turn: who waited after that did not wait for them. For the feedback.
+    elastic_at: AtomicU64,
     /// When a turn is to end of which the monitor may not know.
     hurry: AtomicU64,
     /// Where the next one from outside is queued.
@@ -153,6 +155,7 @@ impl Groups {
             at: AtomicU64::new(NEVER),
             seen: AtomicU64::new(0),
             late: AtomicU64::new(0),
+            elastic_at: AtomicU64::new(0),
             hurry: AtomicU64::new(NEVER),
             outside: AtomicUsize::new(0),
             lends,
@@ -203,15 +206,15 @@ impl Groups {
     }
 
     /// How entitled a group's goroutines are now.
-    pub(super) fn standing(&self, lane: u32) -> Standing {
+    pub(super) fn rank(&self, lane: u32) -> Rank {
         let id = GroupId::from_index(lane as usize);
         if !self.ledger.may_start(id, clock::now_ns()) {
-            return Standing::HeldBack;
+            return Rank::HeldBack;
         }
         match self.ledger.group(id).priority() {
-            Priority::High => Standing::High,
-            Priority::Normal => Standing::Normal,
-            Priority::Low => Standing::Low,
+            Priority::High => Rank::High,
+            Priority::Normal => Rank::Normal,
+            Priority::Low => Rank::Low,
         }
     }
 

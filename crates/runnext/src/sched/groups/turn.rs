@@ -239,11 +239,14 @@ impl Shared {
             }
             return None;
         }
-        let ledger = &self.groups.ledger;
+        let (ledger, elastic) = (&self.groups.ledger, self.is_elastic(p));
         let ended = {
             let mut lanes = here.lanes();
             here.settle(p, &mut lanes, ledger, now, used)?
         };
+        if elastic {
+            self.groups.elastic_at.store(now, Relaxed);
+        }
         if ended.governed {
             self.charge_governed(ended.group, ended.used, now);
         }
