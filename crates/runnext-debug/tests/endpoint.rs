@@ -97,7 +97,7 @@ fn metrics_agree_with_the_program() {
 #[runnext::test(procs = 2)]
 fn vars_are_json() {
     let server = runnext_debug::serve("127.0.0.1:0").unwrap();
-    let group = TaskGroup::new("batch");
+    let group = TaskGroup::new("batch\n\u{1b}");
     group.go(|| ()).join().unwrap();
     let answer = get(server.local_addr(), "/debug/vars");
     assert_eq!(answer.status, 200);
@@ -114,7 +114,7 @@ fn vars_are_json() {
     assert!(
         vars.list("groups")
             .iter()
-            .any(|g| g.text("name") == Some("batch"))
+            .any(|g| g.text("name") == Some("batch\n\u{1b}"))
     );
     assert!(!vars.list("cmdline").is_empty());
     server.stop();
@@ -126,11 +126,11 @@ fn goroutines_as_text_and_json() {
     let addr = server.local_addr();
     let (tx, rx) = chan::bounded::<()>(0);
     let waiter = goroutine::Builder::new()
-        .name("the \"waiter\"")
+        .name("the \"waiter\"\n")
         .spawn(move || rx.recv())
         .unwrap();
     let id = waiter.goroutine().id();
-    let line = format!("goroutine {id} [chan receive]: 'the \"waiter\"'");
+    let line = format!("goroutine {id} [chan receive]: 'the \"waiter\"\\n'\n");
     while !get(addr, "/debug/goroutines").body.contains(&line) {
         time::sleep(Duration::from_millis(5));
     }
@@ -141,7 +141,7 @@ fn goroutines_as_text_and_json() {
         .find(|g| g.number("id") == Some(id as f64));
     let entry = entry.expect("it waits");
     assert_eq!(entry.text("state"), Some("chan receive"));
-    assert_eq!(entry.text("name"), Some("the \"waiter\""));
+    assert_eq!(entry.text("name"), Some("the \"waiter\"\n"));
     assert!(entry.text("spawned_at").unwrap().contains("endpoint.rs:"));
     assert!(!entry.list("stack").is_empty());
     let one = get(addr, "/debug/goroutines?limit=1").body;

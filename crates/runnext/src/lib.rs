@@ -84,6 +84,7 @@ mod m;
 pub mod net;
 mod note;
 mod observe;
+mod one_line;
 mod overflow;
 mod p;
 mod runtime;

@@ -1,7 +1,7 @@
 //! Stack overflow: says whose stack it was, then dies as the program would have.
 //!
 //! A SIGSEGV or SIGBUS inside the guard of the current goroutine's slot is an overflow: the handler, on the thread's
-//! alternate stack, writes one line and passes the signal on. Any other fault goes to the handler that was there before,
+//! alternate stack, writes one line, however odd the name in it, and passes the signal on. Any other fault goes to the handler that was there before,
 //! untouched. Installed once per process, by the first runtime; never removed, since other runtimes may still run.
 //!
 //! # Context
@@ -16,6 +16,7 @@ use runnext_sys::signal::{self, Previous, SIGBUS, SIGSEGV};
 
 use crate::fatal::Line;
 use crate::m;
+use crate::one_line::OneLine;
 use crate::stack;
 
 static PREVIOUS: [OnceLock<Previous>; 2] = [OnceLock::new(), OnceLock::new()];
@@ -64,8 +65,11 @@ fn report(address: usize) {
     let mut line = Line::new();
     let _ = write!(line, "\nrunnext: goroutine {}", g.id());
     if let Some(name) = g.name() {
-        let _ = write!(line, " '{name}'");
+        let _ = write!(line, " '{}'", OneLine(name));
     }
+    line.print();
+    // A line of its own: a long name is cut off, not what follows.
+    let mut line = Line::new();
     let site = g.site();
     let _ = writeln!(
         line,

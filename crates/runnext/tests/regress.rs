@@ -10,10 +10,10 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use common::{built, child, cpu_time, message, runtime, thread_id, until, until_asleep};
+use common::{built, child, child_of, cpu_time, message, runtime, thread_id, until, until_asleep};
 use runnext::{
-    Goroutine, JoinHandle, Runtime, TaskGroup, blocking, chan, checkpoint, go, goroutine_local,
-    lock_os_thread, scope, set_procs, time, yield_now,
+    Goroutine, JoinHandle, Runtime, TaskGroup, blocking, chan, checkpoint, dump, go, goroutine,
+    goroutine_local, lock_os_thread, scope, set_procs, time, yield_now,
 };
 
 /// A goroutine-local made by the drop of another was dropped with the last handle: on another goroutine, perhaps another
@@ -192,6 +192,76 @@ fn a_variable_out_of_range_is_ignored() {
     })
     .passed()
     .said(&["ignored RUNNEXT_PROCS=0: it must be a whole number from 1 to 1024"]);
+}
+
+/// A newline in a name broke the lines of dumps and reports: what followed could pass for another goroutine.
+#[test]
+fn a_name_of_two_lines_is_shown_in_one() {
+    const ODD: &str = "odd\ngoroutine 99 [running]:\u{1b}[2J";
+    const SHOWN: &str = r"'odd\ngoroutine 99 [running]:\u{1b}[2J'";
+    let odd = || goroutine::Builder::new().name(ODD);
+    runtime(2).run(|| {
+        let (release, hold) = chan::bounded::<()>(0);
+        let group = TaskGroup::new("a\r\ngoroutine 98");
+        let waits = group.enter(|| odd().spawn(move || hold.recv()).unwrap());
+        let id = waits.goroutine().id();
+        assert_eq!(waits.goroutine().name(), Some(ODD), "it is kept as it is");
+        until(|| {
+            let line =
+                format!("goroutine {id} [chan receive]: {SHOWN} (group a\\r\\ngoroutine 98)");
+            let dump = dump::text();
+            let entries = dump.lines().filter(|line| line.starts_with("goroutine "));
+            assert_eq!(entries.count(), 2, "{dump}");
+            dump.lines().any(|l| l == line)
+        });
+        drop(release);
+        waits.join().unwrap().unwrap_err();
+    });
+    child_of(
+        "a_name_of_two_lines_is_shown_in_one",
+        &[("RUNNEXT_DEBUG", "stalls=20")],
+        || {
+            let (release, hold) = std::sync::mpsc::channel::<()>();
+            let rt = runtime(2);
+            let stalls = rt.run(|| odd().spawn(move || hold.recv()).unwrap());
+            until(|| rt.stats().total_stalls > 0);
+            drop(release);
+            stalls.join().unwrap().unwrap_err();
+            drop(rt); // what was found has been told by then
+            let rt = runtime(2);
+            let panics = rt.run(|| odd().spawn(|| panic!("on purpose")).unwrap());
+            panics.join().unwrap_err();
+            let digs = rt.run(|| odd().spawn(|| dig(0)).unwrap());
+            digs.join().unwrap();
+        },
+    )
+    .died_by(libc::SIGSEGV)
+    .said(&[
+        &format!("{SHOWN} blocks its thread in undeclared code since "),
+        &format!("{SHOWN}, spawned at crates"),
+        &format!("{SHOWN} overflowed its stack of 256 KiB"),
+    ]);
+}
+
+/// The report of an overflow had no room for what had happened, nor for the end of its line, if the name was long.
+#[test]
+fn a_long_name_leaves_room_for_the_report_of_an_overflow() {
+    child(&[], || {
+        let long = goroutine::Builder::new().name("x".repeat(1000));
+        runtime(1).run(|| long.spawn(|| dig(0)).unwrap().join().unwrap());
+    })
+    .died_by(libc::SIGSEGV)
+    .said(&[
+        "xxx overflowed its stack of 256 KiB",
+        "Builder::stack_size.\n",
+    ]);
+}
+
+#[allow(unconditional_recursion)]
+fn dig(depth: u64) {
+    let frame = std::hint::black_box([depth; 16]);
+    dig(depth + 1);
+    std::hint::black_box(frame);
 }
 
 /// A counter of panics that stays on the thread would make later goroutines there believe that they unwind.

@@ -18,6 +18,7 @@ const LAYERS: &[&[&str]] = &[
         "histogram",
         "lock",
         "note",
+        "one_line",
         "swallow",
     ],
     &["g", "stack", "instant"],

@@ -63,6 +63,7 @@ use unwind::Unwinder;
 
 use crate::g::{G, Peek};
 use crate::m::{self, M};
+use crate::one_line::OneLine;
 use crate::sched::Shared;
 use crate::sched::blocking::blocking;
 use crate::sched::call::Call;
@@ -187,10 +188,10 @@ impl fmt::Display for Entry {
         }
         write!(f, "]:")?;
         if let Some(name) = &self.name {
-            write!(f, " '{name}'")?;
+            write!(f, " '{}'", OneLine(name))?;
         }
         if let Some(group) = &self.group {
-            write!(f, " (group {group})")?;
+            write!(f, " (group {})", OneLine(group))?;
         }
         writeln!(f)?;
         f.write_str(&self.written)?;

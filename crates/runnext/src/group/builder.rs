@@ -6,6 +6,7 @@ use std::time::Duration;
 use runnext_core::group::{GroupConfig, Priority, Quota, Refused};
 
 use super::TaskGroup;
+use crate::one_line::OneLine;
 use crate::sched::groups::Record;
 
 /// Makes a [`TaskGroup`].
@@ -223,7 +224,11 @@ impl TaskGroupBuilder {
     /// ```
     pub fn build(self) -> TaskGroup {
         if self.parent.as_ref().is_some_and(|p| p.parent().is_some()) {
-            panic!("the task group '{}': {}", self.name, Refused::TooDeep);
+            panic!(
+                "the task group '{}': {}",
+                OneLine(&self.name),
+                Refused::TooDeep
+            );
         }
         let mut config = self.config;
         let burst = nanos(self.burst).min(runnext_core::group::config::MAX_BURST);

@@ -14,6 +14,7 @@ use crate::fatal;
 use crate::fences;
 use crate::group::CpuLimit;
 use crate::m;
+use crate::one_line::OneLine;
 use crate::overflow;
 use crate::sched::groups::Limit;
 use crate::sched::{Config, MAX_PROCS, Shared, start_threads};
@@ -319,8 +320,9 @@ fn report_panics() {
             if let Some(g) = m::current().and_then(m::M::g) {
                 match g.name() {
                     Some(name) => eprintln!(
-                        "\ngoroutine {} '{name}', spawned at {}, panicked:",
+                        "\ngoroutine {} '{}', spawned at {}, panicked:",
                         g.id(),
+                        OneLine(name),
                         g.site()
                     ),
                     None => eprintln!("\ngoroutine {}, spawned at {}, panicked:", g.id(), g.site()),

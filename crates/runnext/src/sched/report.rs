@@ -36,6 +36,7 @@ use super::{Census, Shared};
 use crate::dump::Places;
 use crate::g::{G, Peek};
 use crate::m::M;
+use crate::one_line::OneLine;
 
 /// How often stalls are looked for: this part of the threshold.
 const LOOKS_PER_STALL: u32 = 4;
@@ -359,7 +360,7 @@ impl Stall {
     fn describe(&self, text: &mut String, peek: &Peek) {
         let _ = write!(text, "runnext: goroutine {}", peek.id);
         if let Some(name) = &peek.name {
-            let _ = write!(text, " '{name}'");
+            let _ = write!(text, " '{}'", OneLine(name));
         }
         let what = match (self.state, self.kernel) {
             (State::Blk | State::Out, _) => "is in a blocking section",

@@ -24,6 +24,7 @@ use runnext_sys::clock;
 use super::Belongs;
 use crate::g::G;
 use crate::histogram::Recorder;
+use crate::one_line::OneLine;
 use crate::sched::Shared;
 use crate::sched::call::Call;
 use crate::sched::shield::{self, Shielded};
@@ -135,7 +136,7 @@ impl Record {
             match self.try_bind(shared, parent) {
                 Ok(Some(id)) => return id,
                 Ok(None) => shared.groups.make_room(shared),
-                Err(why) => panic!("the task group '{}' {why}", self.name),
+                Err(why) => panic!("the task group '{}' {why}", OneLine(&self.name)),
             }
         }
     }
