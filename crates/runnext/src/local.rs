@@ -5,7 +5,7 @@
 //! older ones.
 
 use std::any::Any;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;
 use std::rc::Rc;
 
@@ -32,6 +32,10 @@ impl Drop for AtEnd {
 /// A variable declared with [`goroutine_local!`](crate::goroutine_local): each goroutine has its own value, made
 /// on first use. On a plain thread it is the thread's.
 ///
+/// It has the methods of std's [`LocalKey`](std::thread::LocalKey): [`with`](Self::with) for all types, and short forms where the value is a
+/// `Cell` or a `RefCell`. It has no `try_with`: a value is there for as long as its goroutine runs, and one that is used while the others are dropped is made
+/// anew.
+///
 /// # Example
 /// ```
 /// use std::cell::Cell;
@@ -42,10 +46,10 @@ impl Drop for AtEnd {
 ///
 /// #[runnext::main]
 /// fn main() {
-///     DEPTH.with(|d| d.set(3));
-///     runnext::go(|| DEPTH.with(|d| assert_eq!(d.get(), 0))).join().unwrap();
+///     DEPTH.set(3);
+///     runnext::go(|| assert_eq!(DEPTH.get(), 0)).join().unwrap();
 ///     runnext::yield_now(); // wherever we go on, the value is there
-///     DEPTH.with(|d| assert_eq!(d.get(), 3));
+///     assert_eq!(DEPTH.get(), 3);
 /// }
 /// ```
 pub struct LocalKey<T: 'static> {
@@ -80,17 +84,244 @@ impl<T: 'static> LocalKey<T> {
     /// }
     /// ```
     pub fn with<R>(&'static self, f: impl FnOnce(&T) -> R) -> R {
-        // The address tells statics apart: they are not zero-sized.
-        let key = std::ptr::from_ref(self).addr();
-        let value = find(key).unwrap_or_else(|| {
+        let value = find(self.key()).unwrap_or_else(|| {
             let value: Rc<dyn Any> = Rc::new((self.init)());
             // The initialiser may itself have used this variable: the first value stays.
-            find(key).unwrap_or_else(|| {
-                add(key, Rc::clone(&value));
+            find(self.key()).unwrap_or_else(|| {
+                add(self.key(), Rc::clone(&value));
                 value
             })
         });
         f(value.downcast_ref().expect("a key has one type"))
+    }
+
+    /// Makes `value` the first, if there is none; else it is given back.
+    fn first_or(&'static self, value: T) -> Option<T> {
+        if find(self.key()).is_some() {
+            return Some(value);
+        }
+        add(self.key(), Rc::new(value));
+        None
+    }
+
+    /// The address tells statics apart: they are not zero-sized.
+    fn key(&'static self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+}
+
+impl<T: 'static> LocalKey<Cell<T>> {
+    /// A copy of the value, which is made first if need be.
+    ///
+    /// # Example
+    /// ```
+    /// use std::cell::Cell;
+    ///
+    /// runnext::goroutine_local! {
+    ///     static DEPTH: Cell<u32> = Cell::new(1);
+    /// }
+    ///
+    /// #[runnext::main]
+    /// fn main() {
+    ///     assert_eq!(DEPTH.get(), 1);
+    ///     DEPTH.set(DEPTH.get() + 1);
+    ///     assert_eq!(DEPTH.get(), 2);
+    ///     assert_eq!(runnext::go(|| DEPTH.get()).join().unwrap(), 1);
+    /// }
+    /// ```
+    pub fn get(&'static self) -> T
+    where
+        T: Copy,
+    {
+        self.with(Cell::get)
+    }
+
+    /// Puts `value` in place of the one that is there. On first use it is the first value: the initialiser of the declaration does not run.
+    ///
+    /// # Example
+    /// ```
+    /// use std::cell::Cell;
+    ///
+    /// runnext::goroutine_local! {
+    ///     static REQUEST: Cell<u64> = panic!("nobody has said which");
+    /// }
+    ///
+    /// #[runnext::main]
+    /// fn main() {
+    ///     REQUEST.set(7); // before all else: the initialiser does not run
+    ///     assert_eq!(REQUEST.get(), 7);
+    /// }
+    /// ```
+    pub fn set(&'static self, value: T) {
+        if let Some(value) = self.first_or(Cell::new(value)) {
+            self.with(|cell| cell.set(value.into_inner()));
+        }
+    }
+
+    /// Takes the value, which is made first if need be, and leaves the default of its type.
+    ///
+    /// # Example
+    /// ```
+    /// use std::cell::Cell;
+    ///
+    /// runnext::goroutine_local! {
+    ///     static JOB: Cell<Option<&'static str>> = Cell::new(Some("sweep"));
+    /// }
+    ///
+    /// #[runnext::main]
+    /// fn main() {
+    ///     assert_eq!(JOB.take(), Some("sweep"));
+    ///     assert_eq!(JOB.take(), None);
+    /// }
+    /// ```
+    pub fn take(&'static self) -> T
+    where
+        T: Default,
+    {
+        self.with(Cell::take)
+    }
+
+    /// Puts `value` in place of the one that is there, and returns that; it is made first if need be.
+    ///
+    /// # Example
+    /// ```
+    /// use std::cell::Cell;
+    ///
+    /// runnext::goroutine_local! {
+    ///     static LEVEL: Cell<&'static str> = Cell::new("info");
+    /// }
+    ///
+    /// #[runnext::main]
+    /// fn main() {
+    ///     assert_eq!(LEVEL.replace("debug"), "info");
+    ///     assert_eq!(LEVEL.replace("error"), "debug");
+    /// }
+    /// ```
+    pub fn replace(&'static self, value: T) -> T {
+        self.with(|cell| cell.replace(value))
+    }
+}
+
+impl<T: 'static> LocalKey<RefCell<T>> {
+    /// Calls `f` with the value, borrowed, which is made first if need be. `f` may block: the value is the goroutine's, wherever it goes on.
+    ///
+    /// # Panics
+    /// If it is borrowed mutably.
+    ///
+    /// # Example
+    /// ```
+    /// use std::cell::RefCell;
+    ///
+    /// runnext::goroutine_local! {
+    ///     static STEPS: RefCell<Vec<u32>> = RefCell::new(vec![1, 2]);
+    /// }
+    ///
+    /// #[runnext::main]
+    /// fn main() {
+    ///     assert_eq!(STEPS.with_borrow(|steps| steps.len()), 2);
+    /// }
+    /// ```
+    pub fn with_borrow<R>(&'static self, f: impl FnOnce(&T) -> R) -> R {
+        self.with(|cell| f(&cell.borrow()))
+    }
+
+    /// Calls `f` with the value, borrowed mutably, which is made first if need be. `f` may block.
+    ///
+    /// # Panics
+    /// If it is borrowed.
+    ///
+    /// # Example
+    /// ```
+    /// use std::cell::RefCell;
+    ///
+    /// runnext::goroutine_local! {
+    ///     static STEPS: RefCell<Vec<u32>> = RefCell::default();
+    /// }
+    ///
+    /// #[runnext::main]
+    /// fn main() {
+    ///     STEPS.with_borrow_mut(|steps| steps.push(1));
+    ///     runnext::go(|| STEPS.with_borrow(|steps| assert!(steps.is_empty()))).join().unwrap();
+    ///     STEPS.with_borrow(|steps| assert_eq!(*steps, [1]));
+    /// }
+    /// ```
+    pub fn with_borrow_mut<R>(&'static self, f: impl FnOnce(&mut T) -> R) -> R {
+        self.with(|cell| f(&mut cell.borrow_mut()))
+    }
+
+    /// Puts `value` in place of the one that is there. On first use it is the first value: the initialiser of the declaration does not run.
+    ///
+    /// # Panics
+    /// If the value is borrowed.
+    ///
+    /// # Example
+    /// ```
+    /// use std::cell::RefCell;
+    ///
+    /// runnext::goroutine_local! {
+    ///     static USER: RefCell<String> = panic!("nobody has signed in");
+    /// }
+    ///
+    /// #[runnext::main]
+    /// fn main() {
+    ///     USER.set("ann".to_owned()); // before all else: the initialiser does not run
+    ///     USER.with_borrow(|user| assert_eq!(user, "ann"));
+    /// }
+    /// ```
+    pub fn set(&'static self, value: T) {
+        if let Some(value) = self.first_or(RefCell::new(value)) {
+            self.with(|cell| drop(cell.replace(value.into_inner())));
+        }
+    }
+
+    /// Takes the value, which is made first if need be, and leaves the default of its type.
+    ///
+    /// # Panics
+    /// If it is borrowed.
+    ///
+    /// # Example
+    /// ```
+    /// use std::cell::RefCell;
+    ///
+    /// runnext::goroutine_local! {
+    ///     static FOUND: RefCell<Vec<&'static str>> = RefCell::default();
+    /// }
+    ///
+    /// #[runnext::main]
+    /// fn main() {
+    ///     FOUND.with_borrow_mut(|found| found.push("a key"));
+    ///     assert_eq!(FOUND.take(), ["a key"]);
+    ///     assert!(FOUND.take().is_empty());
+    /// }
+    /// ```
+    pub fn take(&'static self) -> T
+    where
+        T: Default,
+    {
+        self.with(RefCell::take)
+    }
+
+    /// Puts `value` in place of the one that is there, and returns that; it is made first if need be.
+    ///
+    /// # Panics
+    /// If it is borrowed.
+    ///
+    /// # Example
+    /// ```
+    /// use std::cell::RefCell;
+    ///
+    /// runnext::goroutine_local! {
+    ///     static USER: RefCell<String> = RefCell::new("nobody".to_owned());
+    /// }
+    ///
+    /// #[runnext::main]
+    /// fn main() {
+    ///     assert_eq!(USER.replace("ann".to_owned()), "nobody");
+    ///     USER.with_borrow(|user| assert_eq!(user, "ann"));
+    /// }
+    /// ```
+    pub fn replace(&'static self, value: T) -> T {
+        self.with(|cell| cell.replace(value))
     }
 }
 
@@ -139,15 +370,15 @@ fn add(key: usize, value: Rc<dyn Any>) {
 /// }
 ///
 /// fn query() -> String {
-///     QUERIES.with(|n| n.set(n.get() + 1));
-///     USER.with(|user| format!("query {} of {}", QUERIES.with(Cell::get), user.borrow()))
+///     QUERIES.set(QUERIES.get() + 1);
+///     USER.with_borrow(|user| format!("query {} of {user}", QUERIES.get()))
 /// }
 ///
 /// #[runnext::main]
 /// fn main() {
 ///     let served = ["ann", "bob"].map(|name| {
 ///         runnext::go(move || {
-///             USER.with(|user| user.replace(name.to_owned()));
+///             USER.set(name.to_owned());
 ///             query();
 ///             query()
 ///         })

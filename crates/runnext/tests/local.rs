@@ -3,6 +3,7 @@
 mod common;
 
 use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::*};
 
@@ -12,7 +13,7 @@ use runnext::{go, goroutine_local, yield_now};
 goroutine_local! {
     static NUMBER: Cell<u32> = Cell::new(7);
     /// Documented, and of a type that is neither `Send` nor `Sync`.
-    pub static WORDS: RefCell<Vec<std::rc::Rc<str>>> = RefCell::default();
+    pub static WORDS: RefCell<Vec<Rc<str>>> = RefCell::default();
 }
 
 #[runnext::test(procs = 2)]
@@ -61,6 +62,79 @@ fn initialisers_run_once_and_may_use_other_locals() {
     assert_eq!(OUTER.with(|o| *o), 3);
     assert_eq!(INNER.with(|i| *i), 2);
     assert_eq!(RUNS.load(Relaxed), 1);
+}
+
+#[runnext::test(procs = 1)]
+fn cells_have_the_short_forms_of_std() {
+    assert_eq!(NUMBER.get(), 7);
+    NUMBER.set(1);
+    assert_eq!(NUMBER.replace(2), 1);
+    assert_eq!((NUMBER.take(), NUMBER.get()), (2, 0));
+    let other = go(|| (NUMBER.replace(3), NUMBER.take(), NUMBER.get()));
+    assert_eq!(other.join().unwrap(), (7, 3, 0));
+}
+
+#[runnext::test(procs = 2)]
+fn ref_cells_have_the_short_forms_of_std() {
+    WORDS.with_borrow_mut(|words| {
+        words.push("before".into());
+        go(|| WORDS.with_borrow(|w| assert!(w.is_empty())))
+            .join()
+            .unwrap();
+        words.push("after".into());
+    });
+    let words = |words: &[&str]| -> Vec<Rc<str>> { words.iter().map(|w| (*w).into()).collect() };
+    assert_eq!(WORDS.replace(words(&["new"])), words(&["before", "after"]));
+    WORDS.set(words(&["newer"]));
+    assert_eq!(WORDS.take(), words(&["newer"]));
+    WORDS.with_borrow(|w| assert!(w.is_empty()));
+}
+
+#[runnext::test(procs = 1)]
+fn what_is_set_first_takes_the_place_of_the_initialiser() {
+    static MADE: AtomicUsize = AtomicUsize::new(0);
+    goroutine_local! {
+        static CELL: Cell<usize> = Cell::new(MADE.fetch_add(1, Relaxed));
+        static REF: RefCell<Option<Counted>> = { MADE.fetch_add(1, Relaxed); RefCell::default() };
+    }
+    let drops = Arc::new(AtomicUsize::new(0));
+    let values = [(); 3].map(|()| Some(Counted::new(&drops)));
+    let dropped = Arc::clone(&drops);
+    go(move || {
+        CELL.set(10);
+        CELL.set(11);
+        assert_eq!(CELL.get(), 11);
+        for (i, value) in values.into_iter().enumerate() {
+            assert_eq!(dropped.load(Relaxed), i.saturating_sub(1));
+            REF.set(value);
+        }
+        assert_eq!(dropped.load(Relaxed), 2, "each with the next");
+    })
+    .join()
+    .unwrap();
+    assert_eq!(drops.load(Relaxed), 3);
+    assert_eq!(MADE.load(Relaxed), 0, "no initialiser has run");
+    go(|| drop((CELL.replace(5), REF.replace(None))))
+        .join()
+        .unwrap();
+    assert_eq!(MADE.load(Relaxed), 2, "what is returned is made first");
+}
+
+#[runnext::test(procs = 1)]
+fn a_value_that_is_borrowed_is_not_replaced() {
+    fn refused(f: impl FnOnce()) -> bool {
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(f)).is_err()
+    }
+    WORDS.set(vec!["kept".into()]);
+    WORDS.with_borrow(|words| {
+        assert!(refused(|| WORDS.set(Vec::new())));
+        assert!(refused(|| drop(WORDS.replace(Vec::new()))));
+        assert!(refused(|| drop(WORDS.take())));
+        assert!(refused(|| WORDS.with_borrow_mut(Vec::clear)));
+        WORDS.with_borrow(|again| assert_eq!(again, words));
+    });
+    WORDS.with_borrow_mut(|_| assert!(refused(|| WORDS.with_borrow(|_| ()))));
+    WORDS.with_borrow(|words| assert_eq!(words.len(), 1));
 }
 
 #[runnext::test(procs = 1)]
