@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering::*};
 use std::time::Duration;
 
-use common::{built, runtime, until};
+use common::{built, child, runtime, until};
 use json::Json;
 use runnext::trace::{self, Options};
 use runnext::{Runtime, TaskGroup, blocking, chan, go, scope, set_procs, time, yield_now};
@@ -308,6 +308,69 @@ fn who_loses_a_processor_that_is_one_too_many_does_not_run_there() {
         });
         read(&trace::stop().unwrap().to_chrome());
     });
+}
+
+/// 16 MiB for each of two processors and those without.
+#[test]
+fn memory_goes_back_when_a_trace_has_ended() {
+    const RING: usize = 16 << 20;
+    child(&[], || {
+        runtime(2).run(|| {
+            let mut rounds = Vec::new();
+            let before = resident();
+            for recorder in [false, true, false, true] {
+                let (begin, per_event): (fn(Options) -> std::io::Result<()>, _) = match recorder {
+                    true => (trace::start_flight_recorder, 8),
+                    false => (trace::start, 16),
+                };
+                begin(Options::default().events_per_proc(RING / per_event)).unwrap();
+                go(yield_now).join().unwrap();
+                let during = resident().saturating_sub(before);
+                let trace = trace::stop().unwrap();
+                assert!(trace.events() >= 4, "{trace:?}");
+                rounds.push((during >> 20, resident().saturating_sub(before) >> 20));
+            }
+            // All of it is there before the first event, so that who writes one need not wait for memory.
+            assert!(
+                rounds.iter().all(|r| r.0 >= 47 && r.1 < 16),
+                "{rounds:?} MiB"
+            );
+        });
+    })
+    .passed();
+}
+
+fn resident() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: usize = statm.split(' ').nth(1).unwrap().parse().unwrap();
+    pages * 4096
+}
+
+#[test]
+fn a_trace_there_is_no_room_for_is_refused() {
+    child(&[("MALLOC_ARENA_MAX", "1")], || {
+        runtime(2).run(|| {
+            let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+            let pages: u64 = statm.split(' ').next().unwrap().parse().unwrap();
+            let most = libc::rlimit {
+                rlim_cur: pages * 4096 + (96 << 20), // one of them fits
+                rlim_max: libc::RLIM_INFINITY,
+            };
+            // SAFETY: a limit to be read.
+            assert_eq!(
+                unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const most) },
+                0
+            );
+            let large = Options::default().events_per_proc((64 << 20) / 16);
+            let refused = trace::start(large).unwrap_err();
+            assert_eq!(refused.kind(), std::io::ErrorKind::OutOfMemory, "{refused}");
+            assert!(trace::stop().is_none(), "nothing was begun");
+            trace::start(Options::default().events_per_proc(1024)).unwrap();
+            go(yield_now).join().unwrap();
+            assert!(trace::stop().unwrap().events() >= 4);
+        });
+    })
+    .passed();
 }
 
 /// A tenth of that where the reader is not optimised: a million take it ten seconds and more.

@@ -373,7 +373,7 @@ impl Eye {
     /// For who has seen TRACE.
     #[inline(always)]
     fn ring(&self) -> &Ring {
-        // SAFETY: there is one since before TRACE was set, and it lives as long as its runtime.
+        // SAFETY: there is one since before TRACE was set, and it lives as long as its runtime (`session`, I1).
         unsafe { &*self.ring.load(Relaxed) }
     }
 
@@ -584,7 +584,8 @@ impl Observe {
             let mut session = self.session();
             if session.is_on() && !p.eye.has(TRACE) {
                 let coarse = session.is_coarse();
-                p.eye.set_tracing(Some(session.ring(p.id)), coarse);
+                // Without room for a ring this P is not in the trace.
+                p.eye.set_tracing(session.ring(p.id).ok(), coarse);
             }
         }
     }

@@ -9,15 +9,20 @@
 //! reader: 1 `written`: the number its block began with, and how far the cursor is from there  2 copy the slots before it  3 `written`
 //! again: of what was copied, all that the writer may have begun to overwrite meanwhile is dropped
 //!
+//! Its memory may go back to the system while nobody reads (`release`): the blocks stay where they are and read as zeroes, which no reader looks at, for each begins
+//! with what was written after that. A writer who comes late notices nothing.
+//!
 //! # Invariants
 //! I1  A copy holds a gapless run of events, in order, and begins with a time; `lost` says how many came before it and are gone.
 //! I2  A slot being overwritten is dropped by the reader: slots are atomics, so reading it is no race.
 //! I3  The cursor is in the block that `turned` tells of, or at its end; or, between blocks, at the end of the one before.
 //! I4  Where the writer leaves the cursor at the edge of a block, it is the end of a full one: the next has not begun.
+//! I5  The cursor, and so every address the writer uses, stays mapped for as long as the ring lives.
 
-use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::*, fence};
+use std::{ptr, slice};
 
+use runnext_sys::map::{self, Region};
 use runnext_sys::{clock, cpu};
 
 use super::event::{Event, Kind};
@@ -41,7 +46,9 @@ pub(crate) struct Ring {
     cursor: AtomicPtr<AtomicU64>,
     /// The number of the first event of the block.
     turned: AtomicU64,
-    blocks: Box<[Block]>,
+    /// How many blocks there are, and where.
+    len: usize,
+    memory: Region,
 }
 
 /// What a reader got.
@@ -53,25 +60,41 @@ pub(crate) struct Copied {
 }
 
 impl Ring {
-    /// Room for `capacity` words, rounded up to a power of two, and two blocks at least. Allocates.
-    pub(crate) fn new(capacity: usize) -> Ring {
-        let blocks = capacity.div_ceil(BLOCK).next_power_of_two().max(2);
+    /// Room for `capacity` words, rounded up to a power of two, and two blocks at least. For who may block.
+    pub(crate) fn new(capacity: usize) -> Result<Ring, map::Refused> {
+        let len = capacity.div_ceil(BLOCK).next_power_of_two().max(2);
         let ring = Ring {
             cursor: AtomicPtr::new(ptr::null_mut()),
             // I4: as if all before number 0 were full.
             turned: AtomicU64::new(0_u64.wrapping_sub(BLOCK as u64)),
-            blocks: (0..blocks)
-                .map(|_| Block([const { AtomicU64::new(0) }; BLOCK]))
-                .collect(),
+            len,
+            memory: Region::reserve(len * size_of::<Block>(), align_of::<Block>(), true)?,
         };
-        let end = ring.blocks.as_ptr_range().end;
+        let end = ring.blocks().as_ptr_range().end;
         ring.cursor.store(end.cast_mut().cast(), Relaxed);
-        ring
+        Ok(ring)
+    }
+
+    fn blocks(&self) -> &[Block] {
+        // SAFETY: the region has room for so many, is aligned for them and is there for as long as the ring; atomics of any value are valid, and
+        // that `release` makes zeroes of them is a write like another thread's.
+        unsafe { slice::from_raw_parts(self.memory.base().cast(), self.len) }
+    }
+
+    /// It will be written: its memory is got now, not by the writer. For who may block.
+    pub(crate) fn prepare(&self) {
+        self.memory.populate();
+    }
+
+    /// What was written so far is not needed any more: its memory goes, but for what a writer who comes late touches after that. For who
+    /// may block.
+    pub(crate) fn release(&self) {
+        self.memory.discard(0, self.memory.len());
     }
 
     /// How many words there is room for.
     fn capacity(&self) -> usize {
-        self.blocks.len() * BLOCK
+        self.len * BLOCK
     }
 
     /// Events ever written. A moment's view, unless nobody writes.
@@ -93,7 +116,7 @@ impl Ring {
     /// Where an event lies.
     fn slot(&self, n: u64) -> &AtomicU64 {
         let n = n as usize & (self.capacity() - 1);
-        &self.blocks[n / BLOCK].0[n % BLOCK]
+        &self.blocks()[n / BLOCK].0[n % BLOCK]
     }
 
     /// Adds an event. By the one writer.
@@ -123,7 +146,7 @@ impl Ring {
 
     #[inline(always)]
     fn put(&self, at: *mut AtomicU64, event: Event) {
-        // SAFETY: a cursor that is not at an edge is within a block, and so is one from `turn`.
+        // SAFETY: a cursor that is not at an edge is within a block, and so is one from `turn`; blocks stay where they are (I5).
         unsafe {
             // Released: who sees it sees that the number before was published.
             (*at).store(event.0, Release);
@@ -194,7 +217,7 @@ mod tests {
 
     #[test]
     fn the_newest_stay_and_the_rest_is_counted() {
-        let ring = Ring::new(1);
+        let ring = Ring::new(1).unwrap();
         assert_eq!((ring.capacity(), ring.written()), (256, 0));
         for n in 0..5 {
             ring.push(event(n));
@@ -216,7 +239,7 @@ mod tests {
 
     #[test]
     fn each_block_of_a_coarse_trace_begins_with_a_clock() {
-        let ring = Ring::new(4 * BLOCK);
+        let ring = Ring::new(4 * BLOCK).unwrap();
         let other = Event::value(Kind::Id, 1);
         (0..3 * BLOCK - 3).for_each(|_| ring.push_coarse(other));
         let copied = ring.copy(0);
@@ -227,8 +250,48 @@ mod tests {
     }
 
     #[test]
+    fn what_was_released_is_written_again() {
+        let ring = Ring::new(4 * BLOCK).unwrap();
+        let since = 7 * BLOCK as u64 + 5;
+        (0..since).for_each(|n| ring.push(event(n)));
+        ring.release();
+        assert!((0..4 * BLOCK as u64).all(|n| ring.slot(n).load(Relaxed) == 0));
+        ring.prepare();
+        assert_eq!(ring.written(), since);
+        (since..since + 300).for_each(|n| ring.push(event(n)));
+        let copied = ring.copy(since);
+        let all: Vec<_> = (since..since + 300).map(event).collect();
+        assert_eq!((copied.events, copied.lost), (all, 0));
+    }
+
+    #[test]
+    fn who_writes_while_it_is_released_loses_nothing_later() {
+        let ring = Ring::new(64 * BLOCK).unwrap();
+        let released = AtomicU64::new(0);
+        std::thread::scope(|s| {
+            let writer = s.spawn(|| {
+                let mut n = 0;
+                while released.load(Relaxed) < 1000 {
+                    ring.push(event(n));
+                    n += 1;
+                }
+                // From here on nobody takes anything away.
+                (n..n + 1000).for_each(|n| ring.push(event(n)));
+                n
+            });
+            while released.load(Relaxed) < 1000 {
+                ring.release();
+                released.fetch_add(1, Relaxed);
+            }
+            let since = writer.join().unwrap();
+            let all: Vec<_> = (since..since + 1000).map(event).collect();
+            assert_eq!(ring.copy(since).events, all);
+        });
+    }
+
+    #[test]
     fn copies_beside_a_writer_have_no_gaps() {
-        let ring = Ring::new(1);
+        let ring = Ring::new(1).unwrap();
         std::thread::scope(|s| {
             let writer = s.spawn(|| (0..200_000).for_each(|n| ring.push(event(n))));
             while !writer.is_finished() {

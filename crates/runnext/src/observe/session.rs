@@ -1,14 +1,16 @@
 //! A trace being written: which rings, since when, and the names of its spans.
 //!
 //! # Invariants
-//! I1  A ring is never freed before its runtime: a P's owner may be writing to the ring of a session that has just ended. One of the
-//!     same size is used again by the next.
+//! I1  A ring is never freed before its runtime: a P's owner may be writing to the ring of a session that has just ended. But its memory is given back
+//!     ([`Parts::release`]) once what it holds was copied; only its addresses stay. One of the same size is used again by the next.
 //! I2  Names are bounded: a flight recorder may run for months, and names be made of what comes from outside.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use runnext_sys::clock;
+use runnext_sys::map::Refused;
 
 use super::event::{Event, Kind};
 use super::ring::Ring;
@@ -55,23 +57,28 @@ impl Session {
         self.numbers.clear();
     }
 
-    pub(crate) fn end(&mut self) {
+    /// Returns what there is to be copied, and to be released after that.
+    pub(crate) fn end(&mut self) -> Parts {
+        let parts = self.parts();
         self.capacity = 0;
+        self.names = Vec::new();
+        self.numbers = HashMap::new();
+        parts
     }
 
     /// The ring of a P, which is in use from here on.
-    pub(crate) fn ring(&mut self, p: usize) -> &Ring {
-        let capacity = self.capacity;
-        let ring = self
-            .made
-            .entry((p, capacity))
-            .or_insert_with(|| Arc::new(Ring::new(capacity)));
+    pub(crate) fn ring(&mut self, p: usize) -> Result<&Ring, Refused> {
+        let ring = match self.made.entry((p, self.capacity)) {
+            Entry::Occupied(made) => made.into_mut(),
+            Entry::Vacant(room) => room.insert(Arc::new(Ring::new(self.capacity)?)),
+        };
         if !self.used.iter().any(|&(id, _)| id == p) {
+            ring.prepare();
             self.used.push((p, ring.written()));
             // Nobody writes to it yet. Whatever comes first has a time so.
             ring.push(Event::value(Kind::Clock, self.began));
         }
-        ring
+        Ok(ring)
     }
 
     /// What a copy is made of, without the lock: spans wait for it.
@@ -112,6 +119,15 @@ pub(crate) struct Parts {
     pub(crate) began: u64,
     pub(crate) coarse: bool,
     pub(crate) names: Vec<Arc<str>>,
+}
+
+impl Parts {
+    /// The trace has ended, and all that is wanted of it was copied. By the tracer: the next would use the same rings.
+    pub(crate) fn release(&self) {
+        for (_, ring, _) in &self.rings {
+            ring.release();
+        }
+    }
 }
 
 #[cfg(test)]

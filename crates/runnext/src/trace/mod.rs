@@ -118,7 +118,7 @@ impl Options {
 /// Starts to write down what happens.
 ///
 /// # Errors
-/// `AlreadyExists` if a trace or a flight recorder runs.
+/// `AlreadyExists` if a trace or a flight recorder runs; the system's, usually `OutOfMemory`, if there is no room for so many events.
 ///
 /// # Panics
 /// Outside a runtime.
@@ -147,7 +147,7 @@ pub fn start(options: Options) -> io::Result<()> {
 /// `RUNNEXT_DEBUG=flightrecorder=n` starts one with the runtime, with room for `n` events of each processor.
 ///
 /// # Errors
-/// `AlreadyExists` if a trace or a flight recorder runs.
+/// `AlreadyExists` if a trace or a flight recorder runs; the system's, usually `OutOfMemory`, if there is no room for so many events.
 ///
 /// # Panics
 /// Outside a runtime.
@@ -189,11 +189,16 @@ pub(crate) fn begin(shared: &Shared, options: Options, coarse: bool) -> io::Resu
         ));
     }
     session.begin(options.events, coarse);
-    for p in shared.all_ps() {
-        let ring = session.ring(p.id);
-        p.eye.set_tracing(Some(ring), coarse);
+    // All rings before the first event: there may be no room for them.
+    let mut ids = shared.all_ps().map(|p| p.id).chain([OUTSIDE]);
+    if let Err(refused) = ids.try_for_each(|id| session.ring(id).map(drop)) {
+        session.end().release();
+        return Err(refused.into());
     }
-    let outside = session.ring(OUTSIDE);
+    for p in shared.all_ps() {
+        p.eye.set_tracing(session.ring(p.id).ok(), coarse);
+    }
+    let outside = session.ring(OUTSIDE)?;
     let _call = Call::brief(); // under a lock of the runtime's
     // SAFETY: rings are kept until the runtime is gone.
     unsafe { shared.observe.set_tracing(Some(outside)) };
@@ -227,10 +232,10 @@ pub fn snapshot() -> Option<Trace> {
         let session = shared.observe.session();
         session.is_on().then(|| session.parts())
     };
-    parts.map(|parts| collect(shared, parts))
+    parts.map(|parts| collect(shared, &parts))
 }
 
-/// Ends the trace, or the flight recorder. None if none runs.
+/// Ends the trace, or the flight recorder. None if none runs. The memory it was written to is given back; the [`Trace`] has a copy of its own.
 ///
 /// # Panics
 /// Outside a runtime.
@@ -265,16 +270,17 @@ pub fn stop() -> Option<Trace> {
         // SAFETY: nothing is given.
         unsafe { shared.observe.set_tracing(None) };
     }
-    let parts = session.parts();
-    session.end();
+    let parts = session.end();
     drop(session);
-    Some(collect(shared, parts))
+    let trace = collect(shared, &parts);
+    parts.release();
+    Some(trace)
 }
 
 /// Copies what the rings hold. A goroutine without a known number is asked for it, if it is still alive.
-fn collect(shared: &Shared, parts: Parts) -> Trace {
-    let copy = |(id, ring, since): (usize, Arc<Ring>, u64)| (id, ring.copy(since));
-    let rings: Vec<(usize, Copied)> = parts.rings.into_iter().map(copy).collect();
+fn collect(shared: &Shared, parts: &Parts) -> Trace {
+    let copy = |(id, ring, since): &(usize, Arc<Ring>, u64)| (*id, ring.copy(*since));
+    let rings: Vec<(usize, Copied)> = parts.rings.iter().map(copy).collect();
     let ended = clock::ticks();
     let mut numbers = HashMap::new();
     for header in story::headers(&rings) {
@@ -293,7 +299,7 @@ fn collect(shared: &Shared, parts: Parts) -> Trace {
         coarse: parts.coarse,
         rings,
         numbers,
-        names: parts.names,
+        names: parts.names.clone(),
         groups: shared.groups.names(),
     }
 }
