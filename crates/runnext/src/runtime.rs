@@ -251,7 +251,8 @@ impl Runtime {
     /// is using at that moment.
     ///
     /// # Blocks
-    /// The calling thread.
+    /// The calling thread: for `grace` at most, and then until all threads have seen the end. Goroutines that were made to stop in the middle of computing go on at
+    /// once, all of them (they may hold locks of the allocator), and each has to be on a CPU for that: twenty endless loops on two CPUs take some 100 ms.
     ///
     /// # Panics
     /// When called from a goroutine of this runtime, which would wait for itself.
