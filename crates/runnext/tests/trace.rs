@@ -356,11 +356,9 @@ fn a_trace_there_is_no_room_for_is_refused() {
                 rlim_cur: pages * 4096 + (96 << 20), // one of them fits
                 rlim_max: libc::RLIM_INFINITY,
             };
-            // SAFETY: a limit to be read.
-            assert_eq!(
-                unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const most) },
-                0
-            );
+            // SAFETY: reads the structure only.
+            let set = unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const most) };
+            assert_eq!(set, 0);
             let large = Options::default().events_per_proc((64 << 20) / 16);
             let refused = trace::start(large).unwrap_err();
             assert_eq!(refused.kind(), std::io::ErrorKind::OutOfMemory, "{refused}");
