@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering::*};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use common::{child, holdings, runtime, shows, thread_id, until, until_asleep};
+use common::{child, holdings, holdings_after, runtime, shows, thread_id, until, until_asleep};
 use runnext::sync::Mutex;
 use runnext::{JoinHandle, Runtime, block_on, chan, future};
 
@@ -228,8 +228,9 @@ fn what_a_runtime_has_goes_with_its_last_thread() {
         }
     };
     child(&[], move || {
+        let start = holdings();
         runtime(1).run(|| ());
-        let before = holdings();
+        let before = holdings_after(&start);
         let mut handles = Vec::new();
         rounds(&mut handles);
         assert!(handles.drain(..).all(|handle| handle.join().is_ok()));
