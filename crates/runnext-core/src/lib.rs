@@ -1,8 +1,8 @@
 //! The scheduler's structures that have never heard of threads.
 //!
 //! Everything here is either a plain value (`&mut self`, no clock, no dice of its own) or a small
-//! lock-free structure whose interleavings loom walks through. Nothing parks, locks, reads a clock or
-//! makes a system call: the runtime drives these with real threads, the simulator with one thread
+//! structure, mostly without locks, whose interleavings loom walks through. Nothing parks, reads a clock or
+//! makes a system call, and locks are the caller's: the runtime drives these with real threads, the simulator with one thread
 //! and a virtual clock, and both get the same answers.
 //!
 //! | module     | what                                                        | shared?                   |
@@ -21,6 +21,8 @@
 //! | [`rng`]    | the dice behind every scheduling choice, seeded             | no; one per P             |
 //! | [`group`]  | which task group runs: shares, quotas, the governor         | atomics, and plain parts  |
 //! | [`timers`] | a heap of deadlines with lazy cancellation                  | no; the caller locks      |
+//! | [`waiting`] | who waits at a channel, and how a wait ends                | no; the caller locks      |
+//! | [`ring`]   | a bounded channel: a ring with a lock for each end          | by senders and receivers  |
 //! | [`waitlist`] | who waits for a channel or a lock, in order                | no; the caller locks      |
 //! | [`probe`]  | what a channel's counters say to one without its locks      | by any number who look    |
 //! | [`mutex_state`] | the word of a mutex and the rules for changing it       | by any number of lockers  |
@@ -47,6 +49,7 @@ pub mod owner;
 pub mod park;
 #[forbid(unsafe_code)]
 pub mod probe;
+pub mod ring;
 #[forbid(unsafe_code)]
 pub mod rng;
 pub mod runq;
@@ -59,6 +62,7 @@ pub mod signal;
 pub mod steal;
 #[forbid(unsafe_code)]
 pub mod timers;
+pub mod waiting;
 pub mod waitlist;
 
 #[cfg(test)]

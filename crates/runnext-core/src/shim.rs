@@ -13,7 +13,7 @@ pub use core::sync::atomic::Ordering;
 
 #[cfg(loom)]
 pub use loom::{
-    cell::UnsafeCell,
+    cell::{Cell, UnsafeCell},
     hint,
     sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, fence},
     thread,
@@ -21,6 +21,7 @@ pub use loom::{
 
 #[cfg(not(loom))]
 pub use core::{
+    cell::Cell,
     hint,
     sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, fence},
 };

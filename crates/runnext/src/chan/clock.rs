@@ -78,7 +78,7 @@ impl Clock {
             self.change(when.as_ns());
             (was, side.waiting.end_all(Outcome::Again)) // I2
         };
-        ended.wake(call);
+        ended.wake(|waiter| call.wake(waiter));
         was
     }
 
@@ -172,7 +172,7 @@ impl<T> Flavor<T> for Clock {
             self.change(NEVER);
             side.waiting.end_all(Outcome::Closed)
         };
-        ended.wake(call);
+        ended.wake(|waiter| call.wake(waiter));
         true
     }
 

@@ -345,7 +345,7 @@ impl<T> Flavor<T> for List<T> {
             self.closed.store(true, Release);
             s.waiting.end_all(Outcome::Closed)
         };
-        receivers.wake(call);
+        receivers.wake(|waiter| call.wake(waiter));
         true
     }
 

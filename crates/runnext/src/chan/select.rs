@@ -115,7 +115,8 @@ impl<T> Of<T> {
     const PROMISE: &'static Ops = &Ops {
         attempt: |chan, _, node, mode| match Self::chan(chan) {
             Chan::Zero(zero) => zero.promise(node, mode),
-            Chan::Ring(ring) => ring.promise(node, mode),
+            // SAFETY: a case without a slot has a promise for a node, which stays.
+            Chan::Ring(ring) => unsafe { ring.promise(node, mode) },
             Chan::List(list) => list.promise(mode),
             Chan::Clock(_) => unreachable!("a timer's channel has no sender"),
         },

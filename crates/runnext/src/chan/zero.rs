@@ -277,8 +277,8 @@ impl<T> Flavor<T> for Zero {
             self.mirror_receivers(&both);
             (senders, receivers)
         };
-        senders.wake(call);
-        receivers.wake(call);
+        senders.wake(|waiter| call.wake(waiter));
+        receivers.wake(|waiter| call.wake(waiter));
         true
     }
 
