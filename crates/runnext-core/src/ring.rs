@@ -429,7 +429,7 @@ impl<T, W: Waiter, L: Locks> Ring<T, W, L> {
     ///
     /// # Safety
     /// `value` is valid for reads; after `Done` the ring owns what it points to, otherwise the caller still does.
-    #[inline]
+    #[inline(always)] // into the one function of the user that adapts it
     pub unsafe fn quick_send(&self, value: *mut T) -> Step<W> {
         let mut side = self.lock_s();
         if self.closed.load(Relaxed) {
@@ -451,7 +451,7 @@ impl<T, W: Waiter, L: Locks> Ring<T, W, L> {
     ///
     /// # Safety
     /// `into` is valid for writes; after `Done` it holds a value, otherwise nothing.
-    #[inline]
+    #[inline(always)] // into the one function of the user that adapts it
     pub unsafe fn quick_recv(&self, into: *mut T) -> Step<W> {
         let mut side = self.lock_r();
         if self.has_value(&mut side) {
