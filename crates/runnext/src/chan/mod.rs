@@ -66,7 +66,7 @@ pub use error::{
 };
 pub use iter::{IntoIter, Iter, TryIter};
 
-// Files, from the bottom: `wait` who waits and how a wait ends · `zero`, `ring`, `list`, `clock` the kinds, behind the trait
+// Files, from the bottom: `wait` who waits and how a wait ends (its protocol, and that of `ring`, are in `runnext_core`) · `zero`, `ring`, `list`, `clock` the kinds, behind the trait
 // `Flavor` · `op` blocking operations on any kind · `ends` what users hold, `looks` what those tell · `select` the machinery of a select, on cases whose
 // types are forgotten · `arms` and `macros` `select!` · `dynamic` `Select` · `iter`, `error`.
 //
