@@ -224,9 +224,10 @@ impl Shared {
     /// Whether what `p` runs is moved by the feedback: a governed group, or a Low one in what is left over. Its floor it has whatever others wait for.
     pub(super) fn is_elastic(&self, p: &P) -> bool {
         let (here, limit) = (&p.groups, self.groups.limit);
+        let lane = here.lane(); // once: of another P it may change at any time
         matches!(limit, Limit::Adaptive(_))
-            && here.lane() != NO_LANE
-            && (here.key().is_leftover() || self.governs(GroupId::from_index(here.lane() as usize)))
+            && lane != NO_LANE
+            && (here.key().is_leftover() || self.governs(GroupId::from_index(lane as usize)))
     }
 
     /// Whether such a group still ran when somebody, who waits for a P at `now` and has for `waited`, had waited for longer than `target`. If not, a
