@@ -17,7 +17,9 @@ use crate::g::WaitReason;
 ///
 /// Like [`std::sync::Mutex`], with three differences: waiting blocks the goroutine and not its thread; there is no
 /// poisoning, so [`lock`](Self::lock) returns the guard itself; and waiting is bounded: who has waited for a
-/// millisecond gets the lock next, in order of arrival, however eager the others are.
+/// millisecond gets the lock next, in order of arrival, however eager the others are. In a program with
+/// [task groups](crate::TaskGroup) goroutines of a higher priority that wait go before others, past the same one at most sixteen times; those whose group has used up
+/// its quota are passed over until it may run.
 ///
 /// A lock may be held over any call, also one that parks the goroutine, and its guard may be dropped on another thread or by another
 /// goroutine. Locking it twice in one goroutine waits for ever, as long as nobody else drops the first guard.

@@ -12,7 +12,6 @@ use std::sync::atomic::Ordering::*;
 use runnext_core::group::{
     CpuLimit, Feedback, Governor, GroupId, Ledger, Priority, ROOT, Refused, Verdict, config,
 };
-
 use runnext_sys::clock;
 
 use super::local::NO_LANE;
