@@ -258,9 +258,12 @@ fn shares_are_right_after_processors_have_gone() {
         });
     });
     // One sleep: with every turn of the one who waits the root lane forgets some of what it is owed.
-    let used = share_on(&rt, &groups, For::Wall(Duration::from_secs(1))).0;
-    let part = used[1].as_secs_f64() / (used[0] + used[1]).as_secs_f64();
-    assert!((0.18..0.32).contains(&part), "{used:?}");
+    let (used, took) = share_on(&rt, &groups, For::Wall(Duration::from_secs(1)));
+    // If the machine left us half of a processor: turns become longer on a busy one, and a few of them are no shares.
+    if used[0] + used[1] > took / 2 {
+        let part = used[1].as_secs_f64() / (used[0] + used[1]).as_secs_f64();
+        assert!((0.18..0.32).contains(&part), "{used:?} in {took:?}");
+    }
 }
 
 /// It was forgotten with the quota, and where there was none at first.
@@ -294,11 +297,13 @@ fn low_gets_the_rest_and_never_nothing() {
     let used = share(&groups, For::Cpu(Duration::from_secs(1)));
     let part = used[1].as_secs_f64() / (used[0] + used[1]).as_secs_f64();
     assert!((0.02..0.45).contains(&part), "{used:?}");
-    groups[0].0.set_quota(Some(0.05));
-    let used = share(&groups, For::Wall(Duration::from_secs(1)));
-    // If the machine left us more than twice the quota.
-    if used[0] + used[1] > Duration::from_millis(150) {
-        assert!(used[1] > used[0], "{used:?}");
+    const QUOTA: f64 = 0.05;
+    groups[0].0.set_quota(Some(QUOTA));
+    let second = For::Wall(Duration::from_secs(1));
+    let (used, took) = share_on(&runtime(2), &groups, second);
+    // If the machine left us more than twice the quota, of the time that it really took.
+    if used[0] + used[1] > took.mul_f64(3.0 * QUOTA) {
+        assert!(used[1] > used[0], "{used:?} in {took:?}");
     }
 }
 
