@@ -390,28 +390,24 @@ fn goroutines_that_block_need_no_descriptors() {
         rt.run(|| {
             let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
             let before = open();
-            let (inside, done) = (
-                Arc::new(AtomicUsize::new(0)),
-                Arc::new(AtomicBool::new(false)),
-            );
-            let blocked: Vec<_> = (0..MANY)
+            let inside = Arc::new(AtomicUsize::new(0));
+            let (gates, blocked): (Vec<_>, Vec<_>) = (0..MANY)
                 .map(|_| {
-                    let (inside, done) = (Arc::clone(&inside), Arc::clone(&done));
-                    go(move || {
-                        runnext::blocking(|| {
-                            inside.fetch_add(1, SeqCst);
-                            while !done.load(SeqCst) {
-                                std::thread::sleep(Duration::from_millis(1));
-                            }
-                        });
-                    })
+                    let (gate, closed) = std::sync::mpsc::channel::<()>();
+                    let inside = Arc::clone(&inside);
+                    let blocks = move || {
+                        inside.fetch_add(1, SeqCst);
+                        closed.recv().unwrap_err();
+                    };
+                    (gate, go(|| runnext::blocking(blocks)))
                 })
-                .collect();
+                .unzip();
             until(|| inside.load(SeqCst) == MANY);
             let during = open();
-            done.store(true, SeqCst);
+            drop(gates);
             blocked.into_iter().for_each(|g| g.join().unwrap());
             assert!(during < before + MANY / 2 + 10, "{before}, then {during}");
         });
-    });
+    })
+    .passed();
 }
