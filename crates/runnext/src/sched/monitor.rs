@@ -362,6 +362,12 @@ impl Keeper {
             let wake_at = tick.min(self.next_timer());
             let wake_at = self.observe(wake_at, now);
             let soonest = self.allowance.spend(now, clock::now_ns());
+            // Held up by its allowance it can be poked, or who is urgent would wait for that.
+            let nap = if soonest > wake_at {
+                nap.max(SHORT)
+            } else {
+                nap
+            };
             self.sleep(seen, nap, now, soonest, wake_at.max(soonest));
         }
     }

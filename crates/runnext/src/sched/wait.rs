@@ -109,8 +109,8 @@ impl Waiter {
         ABANDONED.load(Relaxed) && self.is_abandoned()
     }
 
-    /// How entitled it is. It is in a list.
-    pub(crate) fn rank(self) -> Rank {
+    /// How entitled it is at `now`. It is in a list.
+    pub(crate) fn rank(self, now: u64) -> Rank {
         let Who::Goroutine(g) = self.who() else {
             return Rank::Normal;
         };
@@ -118,7 +118,7 @@ impl Waiter {
         let (g, shared) = unsafe { (g.as_ref(), super::shared_of(g.as_ref())) };
         match g.lane() {
             ROOT_LANE => Rank::Normal,
-            lane => shared.groups.rank(lane),
+            lane => shared.groups.rank(lane, now),
         }
     }
 

@@ -27,6 +27,7 @@
 use std::ptr::NonNull;
 
 use runnext_core::waitlist::{self, WaitList};
+use runnext_sys::clock;
 
 use crate::g::WaitReason;
 use crate::lock::{Lock, LockGuard};
@@ -157,7 +158,8 @@ impl Queue {
     /// times it is its turn, unless its group may not run.
     #[must_use = "nobody else will wake it"]
     pub(super) fn pop_entitled(&mut self, passed: &mut u8) -> Option<Waiter> {
-        let first = self.0.front()?.waiter.rank();
+        let now = clock::now_ns(); // one for all
+        let first = self.0.front()?.waiter.rank(now);
         let far = match first {
             Rank::High => 0,
             Rank::HeldBack => FAR,
@@ -166,7 +168,7 @@ impl Queue {
         };
         let others = self.0.iter().take(far);
         let able = others.filter(|node| node.ticket.is_none() && !node.waiter.is_gone());
-        let best = able.map(|node| (node.waiter.rank(), NonNull::from(node)));
+        let best = able.map(|node| (node.waiter.rank(now), NonNull::from(node)));
         // The first of those who are equal.
         let best = best.reduce(|a, b| if b.0 < a.0 { b } else { a });
         let Some((_, node)) = best.filter(|(rank, _)| *rank < first) else {

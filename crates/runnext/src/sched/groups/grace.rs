@@ -47,14 +47,10 @@ impl Shared {
     }
 }
 
-/// The calling goroutine, which owes its turn, has released its last lock. In user context.
+/// The calling goroutine owed its turn, and has released its last lock. In user context.
 #[cold]
 #[inline(never)] // the thread may be another one than before the unlock
-pub(crate) fn make_way(g: &G) {
-    let paid = (g.lent_ptr()).compare_exchange(owed(), ptr::null_mut(), Relaxed, Relaxed);
-    if paid.is_err() {
-        return; // it was lent something meanwhile
-    }
+pub(super) fn make_way() {
     let call = Call::brief();
     if let Some(m) = call.m()
         && m.p().groups.graced.load(Relaxed)

@@ -132,10 +132,10 @@ fn is_better(shared: &Shared, lane: u32, than: u32) -> bool {
 #[cold]
 #[inline(never)]
 pub(crate) fn settle(g: &G) {
-    if g.lent_ptr().load(Relaxed) == grace::owed() {
-        grace::make_way(g);
-    } else {
-        give_back(g);
+    let paid = (g.lent_ptr()).compare_exchange(grace::owed(), ptr::null_mut(), Relaxed, Relaxed);
+    match paid {
+        Ok(_) => grace::make_way(),
+        Err(_) => give_back(g),
     }
 }
 

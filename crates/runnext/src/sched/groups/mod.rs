@@ -205,10 +205,10 @@ impl Groups {
         shield::lock(&self.registry)
     }
 
-    /// How entitled a group's goroutines are now.
-    pub(super) fn rank(&self, lane: u32) -> Rank {
+    /// How entitled a group's goroutines are at `now`.
+    pub(super) fn rank(&self, lane: u32, now: u64) -> Rank {
         let id = GroupId::from_index(lane as usize);
-        if !self.ledger.may_start(id, clock::now_ns()) {
+        if !self.ledger.may_start(id, now) {
             return Rank::HeldBack;
         }
         match self.ledger.group(id).priority() {
