@@ -36,7 +36,7 @@ unsafe impl waiting::Waiter for Waiter {
 
 /// Parks until the waiter is woken, or the deadline passes: then no server ends the wait any more, and the outcome
 /// stays as it is. Without a ticket there is no deadline.
-#[inline]
+#[inline(always)] // no return between the switch and the caller: see `G::suspend`
 pub(crate) fn park(call: &mut Call, ticket: Option<Ticket>, deadline: u64, reason: WaitReason) {
     match ticket {
         None => call.park(reason),
