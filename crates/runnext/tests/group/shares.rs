@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use runnext::sync::Barrier;
 use runnext::{CpuLimit, Priority, Runtime, TaskGroup};
@@ -10,68 +10,56 @@ use runnext::{CpuLimit, Priority, Runtime, TaskGroup};
 use crate::basics::{beside_burners, compute};
 use crate::common::{built, child, cpu_time, runtime, until};
 
-/// How long hogs run.
-#[derive(Clone, Copy)]
-enum For {
-    /// Until they have used so much together: what shares are of, however busy the machine is.
-    Cpu(Duration),
-    /// For so long: what limits are relative to.
-    Wall(Duration),
+/// Of what the hogs of all groups did until that took so much CPU time, the part of each. By what they did, not by what they were charged with: when the host
+/// stops a virtual machine for a tenth of a second, as some do, the kernel takes that for CPU time of whoever ran.
+fn share(groups: &[(TaskGroup, usize)], cpu: Duration) -> Vec<f64> {
+    let end = rounds_in(cpu);
+    let all = |did: &[AtomicU64]| did.iter().map(|did| did.load(Relaxed)).sum::<u64>();
+    let did = compete(&runtime(2), groups, |did| {
+        while all(did) < end {
+            runnext::time::sleep(Duration::from_millis(20));
+        }
+    });
+    let part = |of: &AtomicU64| of.load(Relaxed) as f64 / all(&did) as f64;
+    did.iter().map(part).collect()
 }
 
-/// Hogs that checkpoint, in each group, for a while; what each used.
-fn share(groups: &[(TaskGroup, usize)], how_long: For) -> Vec<Duration> {
-    share_on(&runtime(2), groups, how_long).0
+/// What each group used in a second, and how long that took until the last turn had ended: on a busy machine longer than it should.
+fn used_in_a_second(rt: &Runtime, groups: &[(TaskGroup, usize)]) -> (Vec<Duration>, Duration) {
+    let used = || groups.iter().map(|(group, _)| group.stats().cpu_time);
+    let (before, began) = (used().collect::<Vec<_>>(), Instant::now());
+    compete(rt, groups, |_| runnext::time::sleep(Duration::from_secs(1)));
+    let used = used().zip(before).map(|(now, then)| now - then);
+    (used.collect(), began.elapsed())
 }
 
-/// Also how long it took, until the last turn had ended: on a busy machine longer than it should.
-fn share_on(
+/// Hogs that checkpoint, in each group, from one moment on and until `wait` is over; how many rounds they did.
+fn compete(
     rt: &Runtime,
     groups: &[(TaskGroup, usize)],
-    how_long: For,
-) -> (Vec<Duration>, Duration) {
-    let (stop, rounds) = (
-        Arc::new(AtomicBool::new(false)),
-        Arc::new(AtomicU64::new(0)),
-    );
+    wait: impl FnOnce(&[AtomicU64]) + Send,
+) -> Vec<AtomicU64> {
+    let did: Vec<AtomicU64> = groups.iter().map(|_| AtomicU64::new(0)).collect();
     let hogs = groups.iter().map(|(_, hogs)| hogs).sum::<usize>();
-    let start = Arc::new(Barrier::new(hogs + 1));
-    rt.run(|| {
-        let mut all = Vec::new();
-        for (group, hogs) in groups {
-            for _ in 0..*hogs {
-                let (stop, rounds) = (Arc::clone(&stop), Arc::clone(&rounds));
-                let start = Arc::clone(&start);
-                all.push(group.go(move || {
-                    start.wait();
-                    while !stop.load(Relaxed) {
-                        round(&rounds);
-                        runnext::checkpoint();
-                    }
-                }));
-            }
-        }
-        let read = || groups.iter().map(|(g, _)| g.stats().cpu_time);
-        let before: Vec<Duration> = read().collect();
+    let (start, stop) = (Barrier::new(hogs + 1), AtomicBool::new(false));
+    let hog = |did: &AtomicU64| {
         start.wait();
-        let began = std::time::Instant::now();
-        match how_long {
-            For::Wall(d) => runnext::time::sleep(d),
-            For::Cpu(d) => {
-                // Counted in rounds: what is read in the middle of a turn is too much while the system runs something else.
-                let end = rounds_in(d);
-                while rounds.load(Relaxed) < end {
-                    runnext::time::sleep(Duration::from_millis(20));
-                }
+        while !stop.load(Relaxed) {
+            round(did);
+            runnext::checkpoint();
+        }
+    };
+    rt.run(|| {
+        runnext::scope(|s| {
+            for ((group, hogs), did) in groups.iter().zip(&did) {
+                group.enter(|| (0..*hogs).for_each(|_| drop(s.go(|| hog(did)))));
             }
-        }
-        stop.store(true, Relaxed);
-        for hog in all {
-            hog.join().unwrap();
-        }
-        let used = read().zip(before).map(|(now, then)| now - then);
-        (used.collect(), began.elapsed())
-    })
+            start.wait();
+            wait(&did);
+            stop.store(true, Relaxed);
+        });
+    });
+    did
 }
 
 fn round(rounds: &AtomicU64) {
@@ -97,14 +85,10 @@ fn weights_share_the_processors() {
         .into_iter()
         .map(|(w, n)| (TaskGroup::builder(&format!("w{w}")).weight(w).build(), n))
         .collect();
-    let used = share(&groups, For::Cpu(Duration::from_secs(1)));
-    let all: Duration = used.iter().sum();
-    for (used, weight) in used.iter().zip([1.0, 2.0, 4.0]) {
-        let part = used.as_secs_f64() / all.as_secs_f64();
-        assert!(
-            (part / (weight / 7.0) - 1.0).abs() < 0.25,
-            "{weight}: {part}; {used:?}"
-        );
+    let parts = share(&groups, Duration::from_secs(1));
+    for (part, weight) in parts.iter().zip([1.0, 2.0, 4.0]) {
+        let due = weight / 7.0;
+        assert!((part / due - 1.0).abs() < 0.25, "{weight}: {parts:?}");
     }
 }
 
@@ -117,8 +101,7 @@ fn a_quota_is_kept_and_a_parents_binds() {
         (TaskGroup::builder("b").parent(&parent).build(), 2),
         (TaskGroup::new("rest"), 2),
     ];
-    let second = For::Wall(Duration::from_secs(1));
-    let (used, d) = share_on(&runtime(2), &groups, second);
+    let (used, d) = used_in_a_second(&runtime(2), &groups);
     let all = used[0] + used[1];
     assert!(
         all < d.mul_f64(QUOTA * 1.5),
@@ -258,7 +241,7 @@ fn shares_are_right_after_processors_have_gone() {
         });
     });
     // One sleep: with every turn of the one who waits the root lane forgets some of what it is owed.
-    let (used, took) = share_on(&rt, &groups, For::Wall(Duration::from_secs(1)));
+    let (used, took) = used_in_a_second(&rt, &groups);
     // If the machine left us half of a processor: turns become longer on a busy one, and a few of them are no shares.
     if used[0] + used[1] > took / 2 {
         let part = used[1].as_secs_f64() / (used[0] + used[1]).as_secs_f64();
@@ -294,13 +277,11 @@ fn a_burst_outlives_its_quota() {
 fn low_gets_the_rest_and_never_nothing() {
     let low = TaskGroup::builder("low").priority(Priority::Low).build();
     let groups = [(TaskGroup::new("normal"), 4), (low, 4)];
-    let used = share(&groups, For::Cpu(Duration::from_secs(1)));
-    let part = used[1].as_secs_f64() / (used[0] + used[1]).as_secs_f64();
-    assert!((0.02..0.45).contains(&part), "{used:?}");
+    let parts = share(&groups, Duration::from_secs(1));
+    assert!((0.02..0.45).contains(&parts[1]), "{parts:?}");
     const QUOTA: f64 = 0.05;
     groups[0].0.set_quota(Some(QUOTA));
-    let second = For::Wall(Duration::from_secs(1));
-    let (used, took) = share_on(&runtime(2), &groups, second);
+    let (used, took) = used_in_a_second(&runtime(2), &groups);
     // If the machine left us more than twice the quota, of the time that it really took.
     if used[0] + used[1] > took.mul_f64(3.0 * QUOTA) {
         assert!(used[1] > used[0], "{used:?} in {took:?}");
@@ -344,13 +325,11 @@ fn goroutines_of_a_group_share_all_processors() {
 #[test]
 fn a_weight_change_is_felt() {
     let groups = [(TaskGroup::new("a"), 4), (TaskGroup::new("b"), 4)];
-    let used = share(&groups, For::Cpu(Duration::from_millis(500)));
-    let ratio = used[0].as_secs_f64() / used[1].as_secs_f64();
-    assert!((0.7..1.4).contains(&ratio), "{used:?}");
+    let parts = share(&groups, Duration::from_millis(500));
+    assert!((0.7..1.4).contains(&(parts[0] / parts[1])), "{parts:?}");
     groups[0].0.set_weight(500);
-    let used = share(&groups, For::Cpu(Duration::from_millis(500)));
-    let ratio = used[0].as_secs_f64() / used[1].as_secs_f64();
-    assert!((3.0..8.0).contains(&ratio), "{used:?}");
+    let parts = share(&groups, Duration::from_millis(500));
+    assert!((3.0..8.0).contains(&(parts[0] / parts[1])), "{parts:?}");
 }
 
 /// A turn was charged with what other processes ran before the monitor's first look at it, and after the last: up to twice what it had.
@@ -418,13 +397,12 @@ fn the_governor_leaves_what_it_should() {
     );
     let governed = TaskGroup::builder("governed").governed(true).build();
     let groups = [(governed, 4), (TaskGroup::new("free"), 2)];
-    let d = Duration::from_secs(1);
-    let (used, took) = share_on(&rt, &groups, For::Wall(d));
+    let (used, took) = used_in_a_second(&rt, &groups);
     // A tenth of two cores, and what the bucket held at first.
     assert!(used[0] < took.mul_f64(0.4), "{used:?} in {took:?}");
     // If the machine left us more than three times the limit: half of that is theirs.
     if used[0] + used[1] > took.mul_f64(0.6) {
-        assert!(used[0] > d.mul_f64(0.1), "{used:?} in {took:?}");
+        assert!(used[0] > took.mul_f64(0.1), "{used:?} in {took:?}");
         assert!(groups[0].0.stats().throttled_count > 0);
     }
 }
