@@ -224,6 +224,11 @@ fn groups(encoder: &mut DescriptorEncoder, sums: &[(String, Sum)]) -> fmt::Resul
             "Time a group was kept from running by its quota",
             |s| s.used.throttled,
         ),
+        (
+            "runnext_group_stalled",
+            "Time a group had something to run and no processor ran it",
+            |s| s.used.stalled,
+        ),
     ];
     for (name, help, of) in SECONDS {
         let mut family =

@@ -28,6 +28,7 @@ pub(crate) struct Used {
     pub(crate) cpu: Duration,
     pub(crate) throttled: Duration,
     pub(crate) throttles: u64,
+    pub(crate) stalled: Duration,
 }
 
 impl Used {
@@ -35,6 +36,7 @@ impl Used {
         self.cpu += other.cpu;
         self.throttled += other.throttled;
         self.throttles += other.throttles;
+        self.stalled += other.stalled;
     }
 
     /// What is missing of `before`.
@@ -43,6 +45,7 @@ impl Used {
             cpu: before.cpu.saturating_sub(self.cpu),
             throttled: before.throttled.saturating_sub(self.throttled),
             throttles: before.throttles.saturating_sub(self.throttles),
+            stalled: before.stalled.saturating_sub(self.stalled),
         }
     }
 }
@@ -72,6 +75,7 @@ impl Sum {
                 cpu: s.cpu_time,
                 throttled: s.throttled_time,
                 throttles: s.throttled_count,
+                stalled: s.stalled_time,
             },
             now: Now {
                 goroutines: s.goroutines as i64,

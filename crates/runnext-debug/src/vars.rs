@@ -34,11 +34,12 @@ pub(crate) fn json() -> String {
         let _ = write!(
             text,
             "  {{\"name\": {}, \"cpu_seconds\": {}, \"throttled_seconds\": {}, \"throttled\": {}, \
-             \"runnable\": {}, \"goroutines\": {}, \"wake_latency\": ",
+             \"stalled_seconds\": {}, \"runnable\": {}, \"goroutines\": {}, \"wake_latency\": ",
             Quoted(group.name()),
             s.cpu_time.as_secs_f64(),
             s.throttled_time.as_secs_f64(),
             s.throttled_count,
+            s.stalled_time.as_secs_f64(),
             s.runnable,
             s.goroutines,
         );

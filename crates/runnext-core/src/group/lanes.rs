@@ -423,7 +423,7 @@ impl<Q> Lanes<Q> {
 
     fn start(&mut self, ledger: &Ledger, id: GroupId, grant: Grant, now: u64) -> Pick {
         let group = ledger.group(id);
-        let paid = ledger.enter(id, grant.ns);
+        let paid = ledger.enter(id, grant.ns, now);
         let word = paid.word;
         // One of them is about to leave the queue and run.
         let entity = &mut self.entities[id.index()];

@@ -147,6 +147,11 @@ impl Ledger {
         self.group(id).paused_ns(now)
     }
 
+    /// For how long a group has had something to run by now while no P runs it; 0: one does, or it has nothing.
+    pub fn stalled_ns(&self, id: GroupId, now: u64) -> u64 {
+        self.group(id).stalled_ns(now)
+    }
+
     // ---- groups come and go ----
 
     /// A new group. Allocates. The Ps' [`Lanes`](super::Lanes) must have room for it before anything of it is queued.
@@ -353,12 +358,12 @@ impl Ledger {
     }
 
     /// A residency of the group begins, of `ns`.
-    pub(super) fn enter(&self, id: GroupId, ns: u64) -> Paid {
+    pub(super) fn enter(&self, id: GroupId, ns: u64, now: u64) -> Paid {
         let group = self.group(id);
         if let Some(parent) = self.parent_of(group) {
-            parent.runs(1);
+            parent.begin_run(now);
         }
-        group.runs(1);
+        group.begin_run(now);
         group.pay(&self.clocks, ns)
     }
 
@@ -433,9 +438,9 @@ impl Ledger {
             None => bucket.give(grant.borrowed - used),
         });
         let low = group.word().priority() == Priority::Low;
-        group.runs(-1);
+        group.end_run(now);
         if let Some(parent) = self.parent_of(group) {
-            parent.runs(-1);
+            parent.end_run(now);
         }
         group.settle(
             &self.clocks,

@@ -61,6 +61,7 @@ pub mod ledger;
 mod loom;
 pub mod preempt;
 pub mod shared;
+mod stall;
 #[cfg(all(test, not(loom)))]
 mod tables;
 pub mod vtime;
@@ -125,6 +126,8 @@ pub struct Usage {
     pub cpu_ns: u64,
     /// Time spent throttled or held, up to the last time it went on.
     pub throttled_ns: u64,
+    /// For how long it had something to run and no P ran it, up to the last time one did.
+    pub stalled_ns: u64,
     /// How often it was throttled or held.
     pub throttled_count: u64,
     /// Goroutines queued, as the Ps last said.

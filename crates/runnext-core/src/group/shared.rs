@@ -41,6 +41,7 @@
 
 use super::bucket::{BORROW, Bucket};
 use super::config::{MS, Priority, Quota};
+use super::stall::Stall;
 use super::vtime::{self, Clock, FORGET};
 use super::{Clocks, MAX_PROCS, Usage};
 use crate::shim::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -161,7 +162,7 @@ pub(super) struct Paid {
 }
 
 /// Of a beginning that may not have been noted, or be one of another thread's clock.
-fn since(at: u64, now: u64) -> u64 {
+pub(super) fn since(at: u64, now: u64) -> u64 {
     if at == 0 { 0 } else { now.saturating_sub(at) }
 }
 
@@ -193,6 +194,7 @@ pub struct Group {
     stopped_at: AtomicU64,
     throttled_ns: AtomicU64,
     throttled_count: AtomicU64,
+    stall: Stall,
     on: [AtomicU64; MAX_PROCS / 64],
 }
 
@@ -216,6 +218,7 @@ impl Group {
             stopped_at: AtomicU64::new(0),
             throttled_ns: AtomicU64::new(0),
             throttled_count: AtomicU64::new(0),
+            stall: Stall::none(),
             on: std::array::from_fn(|_| AtomicU64::new(0)),
         }
     }
@@ -238,6 +241,7 @@ impl Group {
         ] {
             word.store(0, Relaxed);
         }
+        self.stall.reset();
     }
 
     /// Claims the place for a new group, or gives it up; false if it is not in the state `from`.
@@ -313,6 +317,7 @@ impl Group {
             cpu_ns: self.cpu.load(Relaxed),
             throttled_ns: self.throttled_ns.load(Relaxed),
             throttled_count: self.throttled_count.load(Relaxed),
+            stalled_ns: self.stall.ns(),
             queued: self.queued() as usize,
             running: self.running() as usize,
             lag_ns: if word.is_active() {
@@ -424,14 +429,22 @@ impl Group {
     pub(super) fn appear(&self, clocks: &Clocks, p: usize, now: u64) -> bool {
         self.on[p / 64].fetch_or(1 << (p % 64), Relaxed);
         let (old, _) = self.change(clocks, now, |word| Word(word.0 + PRESENT));
-        old.present() == 0
+        let first = old.present() == 0;
+        if first && self.running() == 0 {
+            self.stall.begin(now);
+        }
+        first
     }
 
     /// It went from `p`. True if it is nowhere any more.
     pub(super) fn vanish(&self, clocks: &Clocks, p: usize, now: u64) -> bool {
         self.on[p / 64].fetch_and(!(1 << (p % 64)), Relaxed);
         let (_, new) = self.change(clocks, now, |word| Word(word.0 - PRESENT));
-        new.present() == 0
+        let last = new.present() == 0;
+        if last {
+            self.stall.end(now);
+        }
+        last
     }
 
     pub(super) fn set_weight(&self, clocks: &Clocks, weight: u32, now: u64) {
@@ -512,12 +525,30 @@ impl Group {
         }
     }
 
+    /// For how long it has had something to run by now, and no P runs it.
+    pub(super) fn stalled_ns(&self, now: u64) -> u64 {
+        match self.word().present() != 0 && self.running() == 0 {
+            true => self.stall.goes_on_for(now),
+            false => 0,
+        }
+    }
+
     // ---- service ----
 
-    /// One P more, or less, runs it or a child of it.
+    /// One P more runs it or a child of it.
     #[inline]
-    pub(super) fn runs(&self, change: i32) {
-        self.running.fetch_add(change as u32, Relaxed);
+    pub(super) fn begin_run(&self, now: u64) {
+        if self.running.fetch_add(1, Relaxed) == 0 {
+            self.stall.end(now);
+        }
+    }
+
+    /// One P less does.
+    #[inline]
+    pub(super) fn end_run(&self, now: u64) {
+        if self.running.fetch_sub(1, Relaxed) == 1 && self.word().present() != 0 {
+            self.stall.begin(now);
+        }
     }
 
     /// A P begins to run it, and pays for the whole residency: until it ends nobody else takes the group for as much behind as it

@@ -403,8 +403,8 @@ fn lag_after_sleep(ran: u64, rival_ran: u64, slept: u64) -> i64 {
     let run = |id: GroupId, ns: u64, now: &mut u64| {
         let group = ledger.group(id);
         let paid = group.pay(ledger.clocks(), MS);
-        group.runs(1);
-        group.runs(-1);
+        group.begin_run(*now);
+        group.end_run(*now);
         group.settle(ledger.clocks(), paid, ns, 1, 2 * MS);
         *now += ns;
     };

@@ -33,6 +33,9 @@ pub struct GroupStats {
     pub throttled_count: u64,
     /// Whether that is so now.
     pub throttled: bool,
+    /// Time for which some of its goroutines were ready and no processor ran any of it (nor of its children), for whatever reason: others had their turn, or it was throttled. The wait
+    /// that goes on is included. It never shrinks. How long each of them waited is in [`wake_latency`](Self::wake_latency).
+    pub stalled_time: Duration,
     /// Goroutines that are ready and wait for a processor, as of the last decisions.
     pub runnable: usize,
     /// Processors that run it.
@@ -65,6 +68,7 @@ impl GroupStats {
             throttled_time: Duration::from_nanos(usage.throttled_ns),
             throttled_count: usage.throttled_count,
             throttled: usage.throttled,
+            stalled_time: Duration::from_nanos(usage.stalled_ns),
             runnable: usage.queued,
             running: usage.running,
             lag_ns: usage.lag_ns,

@@ -146,3 +146,26 @@ fn a_thread_does_not_pay_for_its_past() {
         after - before
     );
 }
+
+/// Whoever is ready waits for who computes, and is not in the way of who comes later.
+#[test]
+fn a_group_that_waits_is_stalled() {
+    const PIECE: Duration = Duration::from_millis(5);
+    let group = TaskGroup::new("waits");
+    let stalled = || group.stats().stalled_time;
+    built(Runtime::builder().procs(1).preemption(false)).run(|| {
+        let (begin, one) = (Instant::now(), group.go(|| compute(PIECE)));
+        let ready = Instant::now();
+        compute(PIECE);
+        let waited = ready.elapsed();
+        assert!(stalled() >= waited, "it still waits: {:?}", stalled());
+        one.join().unwrap();
+        let (in_all, passed) = (stalled(), begin.elapsed());
+        assert!((waited..=passed - PIECE).contains(&in_all), "{in_all:?}");
+        compute(PIECE);
+        assert_eq!(stalled(), in_all, "it has nothing to run");
+        drop(go(|| ()));
+        runnext::yield_now();
+        assert_eq!(stalled(), in_all, "that was not one of it");
+    });
+}

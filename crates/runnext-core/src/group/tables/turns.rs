@@ -19,6 +19,39 @@ fn a_residency_may_be_resumed() {
     assert_eq!(lanes.resume(&ledger, id, NOW), None, "it may not run");
 }
 
+/// From when the first of it waits until a P runs it, and from when the last P that runs it stops.
+#[test]
+fn a_group_is_stalled_while_it_waits_and_nobody_runs_it() {
+    let ledger = Ledger::new(2, NOW);
+    let id = ledger.add(&config(100), NOW).expect("good");
+    let (mut here, mut there) = (lanes(&ledger, 0), lanes(&ledger, 1));
+    let at = |ms: u64| NOW + ms * MS;
+    let stalled = |ms| (ledger.usage(id).stalled_ns + ledger.stalled_ns(id, at(ms))) / MS;
+    let run = |lanes: &mut Lanes<()>, ms| {
+        let pick = lanes.pick(&ledger, at(ms), false, false);
+        assert!(matches!(pick, Pick::Run { group, .. } if group == id));
+        lanes.popped(&ledger, id, 1, at(ms));
+    };
+    here.pushed(&ledger, id, 1, at(1));
+    assert_eq!((stalled(1), stalled(3)), (0, 2));
+    run(&mut here, 3);
+    there.pushed(&ledger, id, 1, at(4));
+    assert_eq!(stalled(6), 2, "one waits, but another runs");
+    here.end(&ledger, at(6), 0);
+    assert_eq!(stalled(8), 4);
+    run(&mut there, 8);
+    here.pushed(&ledger, id, 1, at(8));
+    run(&mut here, 8);
+    there.end(&ledger, at(9), 0);
+    assert_eq!(stalled(10), 4, "nothing waits, and one still runs");
+    here.end(&ledger, at(11), 0);
+    assert_eq!(stalled(20), 4, "nothing is left to run");
+    // Nor is its pause forgotten: it waits, for whatever reason.
+    here.pushed(&ledger, id, 1, at(20));
+    ledger.hold(id, at(20));
+    assert_eq!(stalled(22), 6);
+}
+
 #[test]
 fn a_plain_p_stays_plain_until_a_group_is_active() {
     let ledger = Ledger::new(2, NOW);

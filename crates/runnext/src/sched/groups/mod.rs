@@ -304,6 +304,7 @@ impl Groups {
         let mut usage = self.ledger.usage(id);
         let now = clock::now_ns();
         usage.throttled_ns += self.ledger.paused_ns(id, now);
+        usage.stalled_ns += self.ledger.stalled_ns(id, now);
         for p in shared.all_ps() {
             usage.cpu_ns += p.groups.running_ns(id);
         }

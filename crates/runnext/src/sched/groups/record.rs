@@ -316,6 +316,7 @@ impl Record {
         }
         usage.cpu_ns = usage.cpu_ns.max(bond.told.cpu_ns);
         usage.throttled_ns = usage.throttled_ns.max(bond.told.throttled_ns);
+        usage.stalled_ns = usage.stalled_ns.max(bond.told.stalled_ns);
         bond.told = usage;
         Reading {
             usage,
@@ -344,6 +345,7 @@ fn add(past: Usage, now: Usage) -> Usage {
     Usage {
         cpu_ns: past.cpu_ns + now.cpu_ns,
         throttled_ns: past.throttled_ns + now.throttled_ns,
+        stalled_ns: past.stalled_ns + now.stalled_ns,
         throttled_count: past.throttled_count + now.throttled_count,
         ..now
     }
