@@ -19,7 +19,8 @@ use std::sync::OnceLock;
 use super::bucket::{BORROW, Bucket};
 use super::config::{self, GroupConfig, MS, Priority, Quota, Rate, Refused};
 use super::preempt::{Key, MARGIN, Wake};
-use super::shared::{Group, NONE, Paid, TICK, Word};
+use super::shared::{Group, NONE, Paid, TICK};
+use super::word::Word;
 use super::{Clocks, GroupId, MAX_PROCS, ROOT, Usage, vtime};
 use crate::shim::{AtomicU32, AtomicU64, CachePadded, Ordering::Relaxed};
 

@@ -7,10 +7,11 @@ use std::sync::Arc;
 
 use ::loom::thread;
 
+use super::Clocks;
 use super::bucket::Bucket;
 use super::config::{MS, Priority, Rate};
-use super::shared::{Group, Word};
-use super::{Clocks, shared::HIGH_FACTOR};
+use super::shared::Group;
+use super::word::{HIGH_FACTOR, Word};
 
 /// Up to two preemptions, unless `LOOM_MAX_PREEMPTIONS` says otherwise.
 fn model(f: impl Fn() + Sync + Send + 'static) {

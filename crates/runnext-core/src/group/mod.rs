@@ -65,6 +65,7 @@ mod stall;
 #[cfg(all(test, not(loom)))]
 mod tables;
 pub mod vtime;
+mod word;
 
 pub use config::{CpuLimit, GroupConfig, Priority, Quota, Rate, Refused};
 pub use feedback::Feedback;

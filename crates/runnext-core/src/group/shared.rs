@@ -5,22 +5,13 @@
 //! shared; but a P touches it only where a residency begins or ends, or where the group appears on the P or goes from it. In between,
 //! switches inside the group touch nothing here.
 //!
-//! Everything that decides whether, where and with what weight a group competes sits in one word, changed only in
+//! Everything that decides whether, where and with what weight a group competes sits in one word (`word`), changed only in
 //! `Group::change`. Whoever's exchange succeeds carries out the difference between the old and the new word on the
 //! clocks, so the sum of weights is exact however many change it at once.
 //!
 //! # Words
 //! *present*: a P has goroutines of the group queued, or runs them. *active*: present on some P and neither throttled nor held; active
 //! groups compete. *dormant*: not active.
-//!
-//! | bits of `word` | meaning                                             | changed by                                     |
-//! |----------------|-----------------------------------------------------|------------------------------------------------|
-//! | 0–15           | weight, as the user set it                          | `set_weight`                                   |
-//! | 16–17          | priority                                            | `set_priority`                                 |
-//! | 18             | throttled: no quota left, until `until`             | the P that found out; whoever looks after that |
-//! | 19             | held by the governor                                | the governor's caller                          |
-//! | 20             | alive                                               | `Ledger::add`, `Ledger::remove`                |
-//! | 32–63          | Ps it is present on                                 | each P for itself                              |
 //!
 //! # Sleep and wake
 //! A group that goes dormant with credit keeps up to one slice of it, which melts away over [`MELT`]. One that goes dormant with a debt
@@ -43,6 +34,7 @@ use super::bucket::{BORROW, Bucket};
 use super::config::{MS, Priority, Quota};
 use super::stall::Stall;
 use super::vtime::{self, Clock, FORGET};
+use super::word::Word;
 use super::{Clocks, MAX_PROCS, Usage};
 use crate::shim::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -53,8 +45,6 @@ pub const TICK: u64 = 10 * MS;
 /// One part in this many of what a group uses while all it has runs is taken off what it is owed: it is evidently not kept from
 /// using it.
 const IDLE_MELT: u64 = 16;
-/// How often a High group's weight counts.
-pub const HIGH_FACTOR: u32 = 4;
 
 /// What the bucket of a quota holds, in ns: the burst, or a borrow for every P, and what flows in during one tick. The latter so that
 /// waiting for a P, or for running code to be stopped, loses nothing.
@@ -64,89 +54,6 @@ pub fn quota_capacity(quota: Quota, procs: u32) -> u64 {
 
 /// No parent.
 pub(super) const NONE: u32 = u32::MAX;
-
-/// A copy of a group's state word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Word(u64);
-
-const THROTTLED: u64 = 1 << 18;
-const HELD: u64 = 1 << 19;
-const ALIVE: u64 = 1 << 20;
-const PRESENT: u64 = 1 << 32;
-
-impl Word {
-    pub(super) fn alive(weight: u32, priority: Priority) -> Word {
-        Word(ALIVE).with_weight(weight).with_priority(priority)
-    }
-
-    pub(super) const fn dead() -> Word {
-        Word(0)
-    }
-
-    #[inline]
-    pub(super) fn is_alive(self) -> bool {
-        self.0 & ALIVE != 0
-    }
-
-    #[inline]
-    pub(super) fn present(self) -> u32 {
-        (self.0 >> 32) as u32
-    }
-
-    #[inline]
-    pub(super) fn priority(self) -> Priority {
-        match self.0 >> 16 & 3 {
-            0 => Priority::Normal,
-            1 => Priority::High,
-            _ => Priority::Low,
-        }
-    }
-
-    /// The weight that counts.
-    #[inline]
-    pub(super) fn weight(self) -> u32 {
-        let weight = self.0 as u16 as u32;
-        if self.priority() == Priority::High {
-            weight * HIGH_FACTOR
-        } else {
-            weight
-        }
-    }
-
-    #[inline]
-    pub(super) fn is_throttled(self) -> bool {
-        self.0 & THROTTLED != 0
-    }
-
-    #[inline]
-    pub(super) fn is_held(self) -> bool {
-        self.0 & HELD != 0
-    }
-
-    /// By its quota, the governor, or both.
-    #[inline]
-    pub(super) fn is_stopped(self) -> bool {
-        self.0 & (THROTTLED | HELD) != 0
-    }
-
-    #[inline]
-    pub(super) fn is_active(self) -> bool {
-        self.present() != 0 && !self.is_stopped()
-    }
-
-    fn with_weight(self, weight: u32) -> Word {
-        Word(self.0 & !0xffff | u64::from(weight))
-    }
-
-    fn with_priority(self, priority: Priority) -> Word {
-        let bits = match priority {
-            Priority::Normal => 0,
-            Priority::High => 1,
-            Priority::Low => 2,
-        };
-        Word(self.0 & !(3 << 16) | bits << 16)
-    }
-}
 
 /// What a residency paid in advance.
 #[derive(Clone, Copy, Debug)]
@@ -428,7 +335,7 @@ impl Group {
     /// It appeared on `p`. True if it was nowhere before.
     pub(super) fn appear(&self, clocks: &Clocks, p: usize, now: u64) -> bool {
         self.on[p / 64].fetch_or(1 << (p % 64), Relaxed);
-        let (old, _) = self.change(clocks, now, |word| Word(word.0 + PRESENT));
+        let (old, _) = self.change(clocks, now, Word::came);
         let first = old.present() == 0;
         if first && self.running() == 0 {
             self.stall.begin(now);
@@ -439,7 +346,7 @@ impl Group {
     /// It went from `p`. True if it is nowhere any more.
     pub(super) fn vanish(&self, clocks: &Clocks, p: usize, now: u64) -> bool {
         self.on[p / 64].fetch_and(!(1 << (p % 64)), Relaxed);
-        let (_, new) = self.change(clocks, now, |word| Word(word.0 - PRESENT));
+        let (_, new) = self.change(clocks, now, Word::went);
         let last = new.present() == 0;
         if last {
             self.stall.end(now);
@@ -480,24 +387,21 @@ impl Group {
     /// No quota left: out of the competition until `until`.
     pub(super) fn throttle(&self, clocks: &Clocks, until: u64, now: u64) {
         self.until.store(until, Relaxed);
-        let (old, new) = self.change(clocks, now, |word| Word(word.0 | THROTTLED));
+        let (old, new) = self.change(clocks, now, |word| word.throttled(true));
         self.note_pause(old, new, now);
     }
 
     /// Back from [`throttle`](Group::throttle).
     pub(super) fn resume(&self, clocks: &Clocks, now: u64) {
         if self.word().is_throttled() {
-            let (old, new) = self.change(clocks, now, |word| Word(word.0 & !THROTTLED));
+            let (old, new) = self.change(clocks, now, |word| word.throttled(false));
             self.note_pause(old, new, now);
         }
     }
 
     /// The governor stops it, or lets it go on.
     pub(super) fn hold(&self, clocks: &Clocks, held: bool, now: u64) {
-        let (old, new) = self.change(clocks, now, |word| match held {
-            true => Word(word.0 | HELD),
-            false => Word(word.0 & !HELD),
-        });
+        let (old, new) = self.change(clocks, now, |word| word.held(held));
         self.note_pause(old, new, now);
     }
 
