@@ -32,7 +32,7 @@ use crate::sched::call::{self, Call};
 use crate::sched::groups::{self, Record};
 use crate::sched::spawn::{self, Options};
 use crate::sched::waker;
-use crate::sched::{self, Shared, future};
+use crate::sched::{self, Shared, drops};
 
 pub use builder::Builder;
 
@@ -606,7 +606,7 @@ pub(crate) fn wait_for(g: &G, reason: WaitReason) {
     if g.is_done() || !withdraw(g) {
         return;
     }
-    future::hurry(g);
+    drops::hurry(g);
     let mut call = Call::enter();
     if call.m().and_then(M::g).is_some_and(|own| ptr::eq(own, g)) {
         drop(call);

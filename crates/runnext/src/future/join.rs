@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 
 use crate::g::G;
 use crate::goroutine::{JoinHandle, current_shared, withdraw};
-use crate::sched::{Shared, future, spawn as birth, waker};
+use crate::sched::{Shared, drops, future, spawn as birth, waker};
 
 /// Starts a goroutine without a stack: `fut` is polled on the runtime's processors, concurrently with the caller.
 ///
@@ -76,7 +76,7 @@ fn register(g: &G, waker: &Waker) -> bool {
         Some(_) if !withdraw(g) => return false,
         _ => {}
     }
-    future::hurry(g);
+    drops::hurry(g);
     let word = waker::into_word(waker);
     if !g.register_joiner(word, waker::is_foreign(word)) {
         // SAFETY: it had ended before, so nobody else will use the word.

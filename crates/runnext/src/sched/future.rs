@@ -25,16 +25,7 @@
 //! | waits                      | WAITING           | ASLEEP        | the first ring → queued                     |
 //!
 //! # The end of the runtime
-//! Unlike a stack, a future that is not being polled can be dropped. [`Shared::drop_futures`] does, on the thread that shuts the runtime
-//! down, after its workers have gone and before its poller is closed. What is being polled at that moment is queued by its worker when it
-//! comes back, or never if it does not; a worker that leaves drops what is queued, once its thread is nobody's ([`Shared::drop_queued`]). So
-//! no drop runs on a goroutine that nobody would dispatch again: one that blocks does so as on any thread. Who has set `stopped` looks at the
-//! signal, who sleeps on the signal looks at `stopped`, both sequentially consistent: one of them sees the other. Joiners get an error, and
-//! drop the future themselves if nobody has come to it yet ([`hurry`]): whoever was to may be in a drop that waits for it.
-//! Who has rung and not yet queued it escapes both looks: it is in no queue, and does not sleep. So who rings looks at `stopped` after it has queued
-//! it, and if it is set says so in `rung_late` ([`Shared::queued_late`]). Whoever drops futures does not end before it has seen all
-//! of those, and when nobody does, or who does is in a drop that waits, the ringer drops them itself. In the queue's lock one of the two comes first: it was queued
-//! before the last look there, or the ringer sees `stopped`.
+//! is in `drops`: what is not being polled is dropped. What is being polled at that moment is queued by its worker when it comes back, or never if it does not.
 //!
 //! # Context
 //! `poll` is in RT, and leaves it for the poll. Tests: `tests/future*.rs`.
@@ -46,14 +37,11 @@ use std::mem;
 use std::panic::{self, AssertUnwindSafe, Location};
 use std::pin::Pin;
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{Ordering::*, fence};
+use std::sync::atomic::Ordering::*;
 use std::task::{Context, Poll};
 
-use runnext_core::list::List;
-use runnext_core::runq::RunQueue;
-
 use super::call::Call;
-use super::groups::{self, Record};
+use super::groups::Record;
 use super::spawn::{self, Options, Outcome, fits};
 use super::{Shared, waker};
 use crate::fatal::fatal;
@@ -221,164 +209,5 @@ pub(super) fn leave_local(m: &M) {
     if let Some(first) = m.take_first() {
         // SAFETY: it was handed over with the P, and is in no queue.
         unsafe { shared.push_global(first.ptr()) };
-    }
-}
-
-/// All from the queue of a P: as a thief, for it may have an owner, who may compute for ever.
-fn steal_all(from: &RunQueue<G>, all: &mut List<G>) {
-    let own = RunQueue::new();
-    // SAFETY: nobody else has it.
-    while let Some(g) = unsafe { from.steal_into(&own) }.or_else(|| from.steal_next()) {
-        // SAFETY: stolen, so in no queue; and as above.
-        unsafe {
-            all.push_back(g);
-            all.append(own.drain());
-        }
-    }
-}
-
-/// Of one that was queued: whether it is a future, and not in the middle of a poll; or an errand of the runtime that has not begun.
-fn can_be_dropped(g: &G) -> bool {
-    let errand = g.vtable().errand && !g.has_stack();
-    (g.is_stackless() || errand) && g.wired().is_null()
-}
-
-/// Drops a future that will not be polled again, and tells whoever waits for it; or does an errand. In user context, by the one who
-/// took it from its queue or from its sleep.
-fn abandon(g: &G) {
-    let why = format!(
-        "goroutine {} was dropped: its runtime was shut down before the future was done",
-        g.id()
-    );
-    // SAFETY: it is not polled any more, and ours.
-    let after = unsafe { (g.vtable().fail)(g, Box::new(why)) };
-    g.drop_locals();
-    groups::ended(g);
-    // SAFETY: its end, and its result is there.
-    unsafe { g.clean() };
-    drop(spawn::tell(Call::brief(), g, after));
-    spawn::release(g);
-}
-
-/// Drops a future if it waits.
-fn drop_asleep(g: &G) -> bool {
-    let ours = g.is_stackless() && g.signal().is_asleep() && g.signal().ring();
-    if ours {
-        abandon(g);
-    }
-    ours
-}
-
-/// Somebody is about to wait for the end of `g`, whose runtime may have stopped: if it is a future that is still to be dropped, that is done
-/// here. Who waits may be the one who was to do it, in the drop of another. In user context; the caller holds a handle.
-#[inline]
-pub(crate) fn hurry(g: &G) {
-    // SAFETY: the handle keeps the runtime's memory.
-    let shared = unsafe { super::shared_of(g) };
-    if g.is_stackless() && shared.stopped.load(SeqCst) {
-        hurry_stopped(shared, g);
-    }
-}
-
-#[cold]
-fn hurry_stopped(shared: &Shared, g: &G) {
-    if drop_asleep(g) {
-        return;
-    }
-    shared.doom_queued();
-    while !g.is_done() && shared.drop_doomed() {}
-}
-
-impl Shared {
-    /// Drops all futures that wait or are queued. In user context, after the runtime has stopped: first by who stops it, then by whoever finds
-    /// `rung_late` at zero.
-    pub(crate) fn drop_futures(&self) {
-        fence(SeqCst); // `stopped` was set before; pairs with `rest`
-        let mut seen = self.rung_late.load(SeqCst);
-        loop {
-            self.drop_waiting();
-            match self.rung_late.compare_exchange(seen, 0, SeqCst, SeqCst) {
-                Ok(_) => return,
-                Err(now) => seen = now,
-            }
-        }
-    }
-
-    /// A future was queued when the runtime had stopped. In user context.
-    #[cold]
-    pub(super) fn queued_late(&self) {
-        if self.rung_late.fetch_add(1, SeqCst) == 0 {
-            self.drop_futures();
-        } else {
-            // Who drops them sees to the rest of it, but may wait for this one just now.
-            self.drop_queued();
-        }
-    }
-
-    fn drop_waiting(&self) {
-        loop {
-            // Dropping one may ring others.
-            let mut dropped = self.drop_queued();
-            self.slab.for_each(|g| dropped |= drop_asleep(g));
-            if !dropped {
-                return;
-            }
-        }
-    }
-
-    /// Drops all futures that are queued; true if there were any. In user context, outside the runtime, after it has stopped.
-    pub(super) fn drop_queued(&self) -> bool {
-        self.doom_queued();
-        let mut dropped = false;
-        while self.drop_doomed() {
-            dropped = true;
-        }
-        dropped
-    }
-
-    /// Drops one of those that [`doom_queued`](Self::doom_queued) has found. One at a time: its drop may block, or wait for
-    /// another of them.
-    fn drop_doomed(&self) -> bool {
-        loop {
-            let next = {
-                let _call = Call::brief(); // for the lock
-                self.global.lock().doomed.pop_front()
-            };
-            let Some(g) = next else { return false };
-            // SAFETY: taken from a queue, so alive.
-            let g = unsafe { g.as_ref() };
-            if can_be_dropped(g) {
-                abandon(g);
-                return true;
-            }
-        }
-    }
-
-    fn doom_queued(&self) {
-        let _call = Call::brief(); // for the locks
-        let queued = self.unqueue_all();
-        self.global.lock().doomed.append(queued);
-    }
-
-    /// Everything in a queue that no thread can reach any more; those with a stack are abandoned anyway.
-    fn unqueue_all(&self) -> List<G> {
-        let mut all = List::new();
-        loop {
-            let some = self.take_global(usize::MAX); // some come alone
-            if some.is_empty() {
-                break;
-            }
-            all.append(some);
-        }
-        while let Some(g) = self.take_urgent() {
-            // SAFETY: in no list now.
-            unsafe { all.push_back(g) };
-        }
-        for p in self.all_ps() {
-            all.append(self.unlist_all(p));
-            steal_all(&p.runq, &mut all);
-            steal_all(p.groups.ring(), &mut all);
-        }
-        all
     }
 }

@@ -33,6 +33,7 @@
 pub(crate) mod blocking;
 pub(crate) mod call;
 mod deadlock;
+pub(crate) mod drops;
 pub(crate) mod future;
 mod gauges;
 pub(crate) mod groups;
@@ -54,8 +55,8 @@ mod worker;
 
 use std::io;
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering::*};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use runnext_core::list::List;
@@ -172,9 +173,8 @@ pub(crate) struct Shared {
 
     /// No M dispatches anything any more.
     pub(crate) stopped: AtomicBool,
-    /// Futures rung in a runtime that has stopped, and not looked for since; one more while it has not dropped its futures
-    /// (`future`).
-    rung_late: AtomicU32,
+    /// Drops futures that are rung after the end.
+    helper: Mutex<drops::Helper>,
     /// Somebody waits for the goroutines to end: count the ends.
     pub(crate) draining: AtomicBool,
     pub(crate) next_id: AtomicU64,
@@ -219,7 +219,7 @@ impl Shared {
             tied: AtomicUsize::new(0),
             visitors: AtomicUsize::new(0),
             stopped: AtomicBool::new(false),
-            rung_late: AtomicU32::new(1),
+            helper: Mutex::default(),
             draining: AtomicBool::new(false),
             next_id: AtomicU64::new(1),
             born_outside: AtomicU64::new(0),
