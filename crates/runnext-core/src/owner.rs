@@ -11,7 +11,7 @@
 //!
 //! | state  | claim | the thread                                  | owns a P | who may leave it, to what, by which call                            |
 //! |--------|-------|---------------------------------------------|----------|---------------------------------------------------------------------|
-//! | NOP    | any   | in the runtime: parked, idle, coming, going | no       | itself → RT, [`take`]; → ROBBED, [`set_robbed`]                     |
+//! | NOP    | any   | in the runtime: parked, idle, coming, going | no       | itself → RT, [`take`]; → ROBBED or OUT, [`set_robbed`]              |
 //! | RT     | ≠ TAKEN | in the runtime                            | yes      | itself → USER or BLK, next turn, [`leave`]; → NOP, [`give_up`]      |
 //! | USER   | ≠ TAKEN | runs goroutine code                       | yes      | itself → RT, [`try_enter`]; the robber → ROBBED, [`rob`]            |
 //! | BLK    | ≠ TAKEN | in a declared blocking section            | yes      | itself → RT, [`try_enter`]; → USER, next turn, [`leave_blocking`]; the robber → OUT, [`rob`] |
@@ -310,11 +310,11 @@ impl<P> Owner<P> {
         self.set(RT, NOP);
     }
 
-    /// There will be no P any more: NOP → ROBBED. The thread runs on, as nobody's, to its next call. No robber is at work on it: it has had no P
+    /// There will be no P any more: NOP → ROBBED or OUT. The thread runs on, as nobody's, to its next call. No robber is at work on it: it has had no P
     /// for so long that none comes.
-    pub fn set_robbed(&self) {
+    pub fn set_robbed(&self, home: Home) {
         self.claim.store(TAKEN, Relaxed); // first: a robber that finds it in USER finds it robbed
-        self.set(NOP, USER);
+        self.set(NOP, home as u32);
     }
 
     /// A change in which nobody interferes.
@@ -446,7 +446,7 @@ mod tests {
         m.give_up();
         assert!(!m.state().has_p() && m.p().is_null());
         assert_eq!(rob(&m, m.look()), None, "in NOP");
-        m.set_robbed();
+        m.set_robbed(Home::User);
         assert_eq!(rob(&m, m.look()), None, "robbed already");
         assert_eq!(m.stop_robbed(), Some(State::Robbed));
     }

@@ -249,7 +249,18 @@ impl M {
 
     /// The runtime has stopped: the thread runs user code, as nobody's, to its next call.
     pub(crate) fn set_robbed(&self) {
-        self.owner.set_robbed();
+        self.owner.set_robbed(self.home.get());
+    }
+
+    /// Such a thread makes a call that works without a P, until [`set_robbed`](Self::set_robbed).
+    pub(crate) fn begin_stray(&self) {
+        let was = self.owner.stop_robbed();
+        debug_assert!(was.is_some(), "it had been robbed, for good");
+    }
+
+    /// Whether it is in such a call.
+    pub(crate) fn is_stray(&self) -> bool {
+        self.shared().stopped.load(Relaxed) && self.owner.state() == State::Nop
     }
 
     /// The thread takes possession of a P it was given.

@@ -401,3 +401,57 @@ fn a_drop_may_wait_for_that_of_one_it_has_rung() {
     })
     .passed();
 }
+
+/// Calls that never block.
+const BRIEF: [(&str, fn()); 6] = [
+    ("try_send", || chan::unbounded().0.try_send(1).unwrap_or(())),
+    ("go", || drop(runnext::go(|| ()))),
+    ("notify", || runnext::sync::Condvar::new().notify_all()),
+    ("cancel", || {
+        runnext::context::Context::background()
+            .with_cancel()
+            .cancel()
+    }),
+    ("after_func", || {
+        drop(runnext::time::after_func(Duration::from_secs(100), || ()))
+    }),
+    ("stats", || assert!(runnext::current().is_some())),
+];
+
+/// A goroutine that had lost its processor when its runtime stopped stayed for ever in the next call it made, of whatever kind, with the locks it had.
+#[test]
+fn what_never_blocks_works_for_the_abandoned() {
+    child(&[], || {
+        let computes = || {
+            let begin = std::time::Instant::now();
+            while begin.elapsed() < Duration::from_millis(50) {}
+        };
+        let sleeps = || std::thread::sleep(Duration::from_millis(50));
+        for (name, call) in BRIEF {
+            for meanwhile in [computes as fn(), sleeps] {
+                let (rt, lock) = (runtime(1), Arc::new(std::sync::Mutex::new(())));
+                let (began, begins) = std::sync::mpsc::channel();
+                let at_drop = {
+                    let lock = Arc::clone(&lock);
+                    AtDrop(move || drop(lock.lock()))
+                };
+                rt.spawn(async move {
+                    let _at_drop = at_drop;
+                    pending::<()>().await;
+                });
+                rt.go(move || {
+                    let held = lock.lock();
+                    began.send(()).unwrap();
+                    meanwhile();
+                    call();
+                    drop(held);
+                });
+                begins.recv().unwrap();
+                rt.go(|| ()).join().unwrap(); // on the processor that it has lost
+                eprintln!("{name}"); // should it hang
+                drop(rt);
+            }
+        }
+    })
+    .passed();
+}

@@ -81,7 +81,7 @@ impl Drop for Section {
 
 #[inline]
 fn open(m: &'static M) -> u64 {
-    let call = Call::brief();
+    let call = Call::brief_with_p();
     m.home.set(Home::Blk);
     bump(&m.p().stats.sections);
     m.p()

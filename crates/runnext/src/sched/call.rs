@@ -5,18 +5,14 @@
 //! is sleeping.
 //!
 //! # Protocol
-//! enter:  USER→RT. If that fails the P was taken away: wait for one, with the goroutine wired to this thread.
+//! enter:  USER→RT. If that fails the P was taken away: wait for one, with the goroutine wired to this thread. When all has stopped there will be none: then it stays
+//!         there, but for brief calls, which go on as on a plain thread, in NOP.
 //! leave:  store USER, then look whether somebody asked this thread to give way (but in brief calls); when all has stopped, for ever. Calls
 //!         that take something look for that first too ([`Call::begin`]).
 //! poll:   an attempt that came to nothing, and may be made in a loop, is a checkpoint that keeps its thread ([`checkpoint_here`]).
 //! park:   publish the waiter first, drop all locks, then [`Call::park`]. Returns with the call still open, perhaps on
 //!         another thread.
 //! wake:   [`Call::wake`], after all locks are dropped.
-//!
-//! # Wired parking
-//! A goroutine that is locked to its thread, unwinds (std's panic count is per thread), has no stack of its own, or gives way in a
-//! function that is not said to block, does not switch: its thread keeps it, gives the P away and sleeps. It is queued like any other when it is woken, and
-//! whoever dequeues it hands over the P (`worker::dispatch`).
 
 use std::marker::PhantomData;
 use std::ptr;
@@ -25,26 +21,34 @@ use std::sync::atomic::{Ordering::*, fence};
 
 use runnext_core::list::List;
 use runnext_core::owner::{Home, State};
-use runnext_core::park::Parked;
 use runnext_core::runq::RunQueue;
 
 use super::Shared;
 use super::groups::ROOT_LANE;
 use super::wait::{Waiter, Who};
+use super::wired::{park_wired, resume_wired, yield_wired};
 use crate::fatal::fatal;
 use crate::g::{G, Switch, WaitReason};
 use crate::m::{self, M};
 use crate::note;
-use crate::observe::event::Kind;
 use crate::observe::{Why, coarse_ns};
 use crate::p::P;
 
 /// An open runtime call. Not `Send`: it speaks for the calling thread.
 pub(crate) struct Call {
     m: Option<&'static M>,
-    /// It must not move the goroutine to another thread: a function that is not said to block opened it.
-    brief: bool,
+    manner: Manner,
     _here: PhantomData<*const ()>,
+}
+
+/// What may become of the goroutine in a call.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Manner {
+    Usual,
+    /// It must not move to another thread: a function that is not said to block opened it.
+    Brief,
+    /// The same of one that its runtime has abandoned, on a thread that gets no P any more: like a plain one, but in NOP.
+    Stray,
 }
 
 impl Call {
@@ -74,29 +78,42 @@ impl Call {
         {
             m.shared().freeze(m);
         }
+        Call::new(m, Manner::Usual)
+    }
+
+    #[inline]
+    fn new(m: Option<&'static M>, manner: Manner) -> Call {
         Call {
             m,
-            brief: false,
+            manner,
             _here: PhantomData,
         }
     }
 
     /// Opens a call of a function whose documentation has no `# Blocks`: the goroutine stays on its thread, so it does not
     /// give way on the way out. A note to do so waits for the next call that may, or for the signal that follows.
+    ///
+    /// It works for goroutines that were abandoned too, as on a plain thread if there is no P: others may wait for what they do, or for locks they hold.
     #[inline]
     pub(crate) fn brief() -> Call {
+        let m = m::current();
+        match m {
+            Some(m) if !m.try_enter() => enter_briefly(m),
+            _ => Call::new(m, Manner::Brief),
+        }
+    }
+
+    /// As [`brief`](Self::brief), for one that cannot do without its P: the abandoned stop here.
+    #[inline]
+    pub(super) fn brief_with_p() -> Call {
         let mut call = Call::enter();
-        call.brief = true;
+        call.manner = Manner::Brief;
         call
     }
 
     /// The call that the worker opened when it resumed this goroutine.
     pub(super) fn resumed() -> Call {
-        Call {
-            m: m::current(),
-            brief: false,
-            _here: PhantomData,
-        }
+        Call::new(m::current(), Manner::Usual)
     }
 
     /// Ends the call without leaving RT: the goroutine is about to return to its worker.
@@ -266,9 +283,11 @@ impl Drop for Call {
     fn drop(&mut self) {
         if let Some(m) = self.m {
             m.leave();
-            if m.note.is_left() && !self.brief {
+            if m.note.is_left() && self.manner == Manner::Usual {
                 give_way(m, Way::Switch);
             }
+        } else if self.manner == Manner::Stray {
+            leave_stray();
         }
     }
 }
@@ -462,6 +481,27 @@ pub(super) fn enter_slow(m: &'static M) -> bool {
     resumed
 }
 
+/// [`Call::brief`] on a thread without a P.
+#[cold]
+fn enter_briefly(m: &'static M) -> Call {
+    // What a plain thread does within one call may open another.
+    if m.is_stray() {
+        return Call::new(None, Manner::Brief);
+    }
+    if enter_slow(m) {
+        return Call::new(Some(m), Manner::Brief);
+    }
+    m.begin_stray(); // a handler that comes now leaves everything alone, as in RT
+    Call::new(None, Manner::Stray)
+}
+
+#[cold]
+fn leave_stray() {
+    if let Some(m) = m::current() {
+        m.set_robbed();
+    }
+}
+
 /// Takes possession of a P.
 pub(super) fn take_p(m: &M, p: *const P) {
     // SAFETY: Ps live as long as the runtime.
@@ -472,68 +512,6 @@ pub(super) fn take_p(m: &M, p: *const P) {
     to.eye.taken();
     to.groups.taken(m);
     m.take(to);
-}
-
-/// Parks the thread together with its goroutine.
-#[cold]
-fn park_wired(m: &'static M, g: &G) {
-    g.wire(m);
-    let p = m.p();
-    p.eye.stopped(Kind::Park, g.reason() as u32, g);
-    if g.state.park() == Parked::Notified {
-        unwire(m, g);
-        return p.eye.dispatched(p, g);
-    }
-    sleep_wired(m, g, p);
-}
-
-/// Goes to the end of the queue together with the thread.
-#[cold]
-fn yield_wired(m: &'static M, g: &G) {
-    let p = m.p();
-    p.eye.stopped_runnable(Kind::Yield, 0, g, m);
-    g.wire(m);
-    g.state.set_runnable();
-    m.shared().put_tail(p, g);
-    sleep_wired(m, g, p);
-}
-
-/// Gives the P away, and sleeps until one is handed to this thread.
-fn sleep_wired(m: &'static M, g: &G, p: &P) {
-    let shared = m.shared();
-    // Before: at the limit of threads there may be nobody but sleepers like this one to take the P.
-    shared.tied.fetch_add(1, Relaxed);
-    m.give_up();
-    shared.hand_off(p);
-    let resumed = resume_wired(m, g);
-    shared.tied.fetch_sub(1, Relaxed);
-    if !resumed {
-        shared.freeze(m);
-    }
-}
-
-/// Sleeps until somebody hands a P to this thread: a dispatcher, or one who has no other thread for it. False: the runtime has
-/// stopped.
-pub(super) fn resume_wired(m: &M, g: &G) -> bool {
-    let p = m.wait_for_p();
-    if p.is_null() {
-        m.set_robbed();
-        return false;
-    }
-    let arrears = m.arrears();
-    take_p(m, p);
-    g.state.set_running();
-    unwire(m, g);
-    m.shared().resume_in_group(m, g, arrears);
-    m.p().eye.resumed(m.p(), g, m);
-    true
-}
-
-/// The wait is over; only a lock keeps the goroutine on its thread now.
-fn unwire(m: &M, g: &G) {
-    if m.locks.get() == 0 {
-        g.unwire();
-    }
 }
 
 /// How a goroutine gives way.

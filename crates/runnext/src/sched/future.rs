@@ -170,7 +170,7 @@ pub(super) fn poll(m: &'static M, g: &'static G) -> bool {
         m.p().eye.left(&m.shared().observe, g, None);
         spawn::bury(m.shared(), m.p(), g);
     } else {
-        Call::brief().keep(); // back in RT, with a P
+        Call::brief_with_p().keep(); // back in RT
         rest(m, g);
     }
     m.set_g(ptr::null());

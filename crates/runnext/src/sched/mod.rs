@@ -51,6 +51,7 @@ mod threads;
 pub(crate) mod timers;
 pub(crate) mod wait;
 pub(crate) mod waker;
+mod wired;
 mod worker;
 
 use std::io;

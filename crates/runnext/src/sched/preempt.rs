@@ -42,7 +42,8 @@ use runnext_core::owner::{Home, State};
 use runnext_sys::signal::{self, CpuTimer, Previous};
 use runnext_sys::{clock, errno, thread};
 
-use super::call::{enter_slow, resume_wired};
+use super::call::enter_slow;
+use super::wired::resume_wired;
 use super::{Shared, worker};
 use crate::g::G;
 use crate::m::{self, M};

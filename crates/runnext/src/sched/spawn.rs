@@ -329,7 +329,7 @@ pub(super) fn end(g: &G, after: After) -> Call {
     groups::ended(g);
     // SAFETY: its end, and its result is there.
     unsafe { g.clean() };
-    let call = Call::brief();
+    let call = Call::brief_with_p();
     if let Some(m) = call.m() {
         // Before anybody can see that it ended: who has joined all others counts one.
         bump_release(&m.p().stats.ended);
@@ -357,7 +357,7 @@ pub(super) fn tell(mut call: Call, g: &G, after: After) -> Call {
             // SAFETY: given with its argument by the body, to be called once after its end.
             unsafe { hook(after.with) };
         }
-        call = Call::brief();
+        call = Call::brief_with_p();
     }
     call
 }
