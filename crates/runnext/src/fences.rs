@@ -8,9 +8,11 @@ use runnext_sys::fence as sys;
 
 use crate::fatal::fatal;
 
+/// Whether it is known who pays.
+static CHOSEN: Once = Once::new();
+
 /// From now on those who seldom come pay, if the kernel lets them. Once per process, with its first runtime.
 pub(crate) fn choose(heavy: bool) {
-    static CHOSEN: Once = Once::new();
     CHOSEN.call_once(|| {
         if heavy && sys::register().is_ok() {
             fence::rely_on_heavy();
@@ -22,6 +24,10 @@ pub(crate) fn choose(heavy: bool) {
 /// Async-signal-safe.
 #[cold]
 pub(crate) fn heavy() {
+    // Nobody does, or will. To ask the kernel all the same is to be registered with it first, which waits for all CPUs: a quarter of a second on a busy machine.
+    if CHOSEN.is_completed() && !fence::relies_on_heavy() {
+        return atomic::fence(SeqCst);
+    }
     // Though nobody may rely on it yet: somebody may begin to just now.
     let done = sys::heavy().or_else(|_| sys::register().and_then(|()| sys::heavy()));
     if let Err(e) = done {
