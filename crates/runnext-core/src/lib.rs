@@ -22,6 +22,8 @@
 //! | [`group`]  | which task group runs: shares, quotas, the governor         | atomics, and plain parts  |
 //! | [`timers`] | a heap of deadlines with lazy cancellation                  | no; the caller locks      |
 //! | [`waiting`] | who waits at a channel, and how a wait ends                | no; the caller locks      |
+//! | [`flavor`] | what a kind of channel does, and the locks it needs         |                           |
+//! | [`rendezvous`] | a channel without room: values go from frame to frame   | by senders and receivers  |
 //! | [`ring`]   | a bounded channel: a ring with a lock for each end          | by senders and receivers  |
 //! | [`waitlist`] | who waits for a channel or a lock, in order                | no; the caller locks      |
 //! | [`probe`]  | what a channel's counters say to one without its locks      | by any number who look    |
@@ -33,6 +35,7 @@
 
 #[forbid(unsafe_code)]
 pub mod fence;
+pub mod flavor;
 #[forbid(unsafe_code)]
 pub mod group;
 #[cfg_attr(not(loom), forbid(unsafe_code))] // its models write to loom cells
@@ -49,6 +52,7 @@ pub mod owner;
 pub mod park;
 #[forbid(unsafe_code)]
 pub mod probe;
+pub mod rendezvous;
 pub mod ring;
 #[forbid(unsafe_code)]
 pub mod rng;

@@ -31,7 +31,10 @@
 //! # Context
 //! Never blocks. Tests: below, and `RUSTFLAGS="--cfg loom" cargo test -p runnext-core --release --lib loom`.
 
-use crate::shim::{AtomicUsize, Ordering::Acquire};
+use crate::shim::{
+    AtomicBool, AtomicUsize,
+    Ordering::{Acquire, Relaxed},
+};
 
 /// A look at one direction of a channel without its lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +43,17 @@ pub struct Probe {
     pub stamp: usize,
     /// Whether it can be done at once, as far as one can see from here. If not, it could not be at some moment of the look.
     pub ready: bool,
+}
+
+impl Probe {
+    /// A closed channel is ready, too.
+    #[inline]
+    pub(crate) fn or_closed(self, closed: &AtomicBool) -> Probe {
+        Probe {
+            ready: self.ready || closed.load(Acquire),
+            ..self
+        }
+    }
 }
 
 /// Whether there is a value.
@@ -51,6 +65,18 @@ pub fn value(head: &AtomicUsize, tail: &AtomicUsize) -> Probe {
         stamp: tail,
         ready: tail != head,
     }
+}
+
+/// Whether there is a value, for who keeps others from taking it and has seen `tail` go so far. This is an answer either way, and looks at the
+/// other end only where it must. Under the receivers' lock.
+#[inline]
+pub(crate) fn value_since(head: &AtomicUsize, tail: &AtomicUsize, tail_seen: &mut usize) -> bool {
+    let head = head.load(Relaxed);
+    if head != *tail_seen {
+        return true;
+    }
+    *tail_seen = tail.load(Acquire);
+    head != *tail_seen
 }
 
 /// Whether there is room for one more.

@@ -34,16 +34,15 @@
 //! I3  `head_seen` <= head and `tail_seen` <= tail: what one side believes of the other is true, or was.
 //!
 //! # Context
-//! Never allocates but in [`Ring::new`], and never drops a value but with itself. The locks are the caller's ([`Locks`]), and so are those who wait and how
-//! they sleep ([`waiting`](crate::waiting)): what is returned is to be woken, with no lock held.
+//! Never allocates but in [`Ring::new`], and never drops a value but with itself. Who waits and how, and the locks: [`flavor`](crate::flavor).
 //!
 //! Tests: `ring/loom.rs`, on this code; with goroutines and threads `tests/chan*.rs` of the runtime: model, stress with checksums, order.
 
 use core::fmt;
 use core::mem::MaybeUninit;
-use core::ops::DerefMut;
 use core::ptr;
 
+use crate::flavor::{Flavor, Locks};
 use crate::probe::{self, Probe};
 use crate::shim::{
     AtomicBool, AtomicUsize, CachePadded,
@@ -51,24 +50,6 @@ use crate::shim::{
     UnsafeCell,
 };
 use crate::waiting::{Ended, Mode, Node, Outcome, Queue, Step, Waiter, attempt_or_queue};
-
-/// The locks of the ends.
-///
-/// # Safety
-/// Of one lock there is one guard at a time, who gets it sees what was done under the one before, and a lock may be used by all threads if what
-/// it guards may be sent to them.
-pub unsafe trait Locks {
-    /// A lock, and what it guards.
-    type Lock<V>;
-    /// The right to use what it guards; given back when it is dropped.
-    type Guard<'a, V: 'a>: DerefMut<Target = V>;
-
-    /// A lock that nobody has.
-    fn new<V>(value: V) -> Self::Lock<V>;
-
-    /// Takes it.
-    fn lock<V>(lock: &Self::Lock<V>) -> Self::Guard<'_, V>;
-}
 
 /// See the [module](self).
 pub struct Ring<T, W: Waiter, L: Locks> {
@@ -220,17 +201,6 @@ impl<T, W: Waiter, L: Locks> Ring<T, W, L> {
         self.used() < self.cap()
     }
 
-    /// Whether there is a value. Under R.
-    #[inline]
-    fn has_value(&self, side: &mut RecvSide<W>) -> bool {
-        let head = self.receivers.head.load(Relaxed);
-        if head != side.tail_seen {
-            return true;
-        }
-        side.tail_seen = self.senders.tail.load(Acquire);
-        head != side.tail_seen
-    }
-
     /// Gives a value to a waiting receiver, if there is one; it is to be woken. Under S; I1 says that the ring is empty then.
     ///
     /// # Safety
@@ -306,7 +276,7 @@ impl<T, W: Waiter, L: Locks> Ring<T, W, L> {
     /// A sender queues up if the ring is still full. False: look again.
     ///
     /// # Safety
-    /// As [`send`](Self::send), of the node.
+    /// As [`send`](Flavor::send), of the node.
     #[cold]
     unsafe fn queue_send(&self, node: &Node<W>) -> bool {
         let mut side = self.lock_r();
@@ -321,12 +291,11 @@ impl<T, W: Waiter, L: Locks> Ring<T, W, L> {
     /// A receiver queues up if the ring is still empty. False: look again.
     ///
     /// # Safety
-    /// As [`recv`](Self::recv), of the node.
+    /// As [`recv`](Flavor::recv), of the node.
     #[cold]
     unsafe fn queue_recv(&self, node: &Node<W>) -> bool {
         let mut side = self.lock_s();
-        let empty = self.senders.tail.load(Relaxed) == self.receivers.head.load(Acquire);
-        if self.closed.load(Relaxed) || !empty {
+        if self.probe_recv().ready {
             return false;
         }
         // SAFETY: the contract.
@@ -348,17 +317,6 @@ impl<T, W: Waiter, L: Locks> Ring<T, W, L> {
     fn both(&self) -> (L::Guard<'_, RecvSide<W>>, L::Guard<'_, SendSide<W>>) {
         let r = self.lock_r();
         (r, self.lock_s())
-    }
-
-    /// As a send, for a value that comes later: `Done` means that a place is kept for it.
-    ///
-    /// # Safety
-    /// `node` is a promise; if it was queued, it stays in place until the waiter was woken, or has left the queue.
-    pub unsafe fn promise(&self, node: &Node<W>, mode: Mode<W>) -> Step<W> {
-        let is_ready = || self.probe_send().ready;
-        let quick = || self.quick_promise();
-        // SAFETY: the contract.
-        attempt_or_queue(mode, is_ready, quick, || unsafe { self.queue_send(node) })
     }
 
     fn quick_promise(&self) -> Step<W> {
@@ -425,12 +383,15 @@ impl<T, W: Waiter, L: Locks> Ring<T, W, L> {
         ended
     }
 
-    /// Sends if that needs no node.
-    ///
-    /// # Safety
-    /// `value` is valid for reads; after `Done` the ring owns what it points to, otherwise the caller still does.
-    #[inline(always)] // into the one function of the user that adapts it
-    pub unsafe fn quick_send(&self, value: *mut T) -> Step<W> {
+    #[inline]
+    fn cap(&self) -> usize {
+        self.slots.len()
+    }
+}
+
+impl<T, W: Waiter, L: Locks> Flavor<T, W> for Ring<T, W, L> {
+    #[inline(always)] // for most it is the whole operation
+    unsafe fn quick_send(&self, value: *mut T) -> Step<W> {
         let mut side = self.lock_s();
         if self.closed.load(Relaxed) {
             return Step::Closed;
@@ -447,14 +408,11 @@ impl<T, W: Waiter, L: Locks> Ring<T, W, L> {
         Step::Done(None)
     }
 
-    /// Receives if that needs no node.
-    ///
-    /// # Safety
-    /// `into` is valid for writes; after `Done` it holds a value, otherwise nothing.
-    #[inline(always)] // into the one function of the user that adapts it
-    pub unsafe fn quick_recv(&self, into: *mut T) -> Step<W> {
+    #[inline(always)] // for most it is the whole operation
+    unsafe fn quick_recv(&self, into: *mut T) -> Step<W> {
         let mut side = self.lock_r();
-        if self.has_value(&mut side) {
+        let (head, tail) = (&self.receivers.head, &self.senders.tail);
+        if probe::value_since(head, tail, &mut side.tail_seen) {
             if side.waiting.is_empty() {
                 // SAFETY: there is a value, and `into` is valid (contract).
                 unsafe { self.get(&mut side, into) };
@@ -469,12 +427,7 @@ impl<T, W: Waiter, L: Locks> Ring<T, W, L> {
         Step::Blocked
     }
 
-    /// Sends, or does what `mode` says.
-    ///
-    /// # Safety
-    /// As [`quick_send`](Self::quick_send). `node` has `value` as its slot; if it was queued, it and the value stay in place
-    /// and untouched until the waiter was woken, or has left the queue.
-    pub unsafe fn send(&self, value: *mut T, node: &Node<W>, mode: Mode<W>) -> Step<W> {
+    unsafe fn send(&self, value: *mut T, node: &Node<W>, mode: Mode<W>) -> Step<W> {
         // SAFETY: the contract.
         let quick = || unsafe { self.quick_send(value) };
         let is_ready = || self.probe_send().ready;
@@ -482,12 +435,15 @@ impl<T, W: Waiter, L: Locks> Ring<T, W, L> {
         attempt_or_queue(mode, is_ready, quick, || unsafe { self.queue_send(node) })
     }
 
-    /// Receives, or does what `mode` says.
-    ///
-    /// # Safety
-    /// As [`quick_recv`](Self::quick_recv). `node` has `into` as its slot; if it was queued, it and the slot stay in place and
-    /// untouched until the waiter was woken, or has left the queue.
-    pub unsafe fn recv(&self, into: *mut T, node: &Node<W>, mode: Mode<W>) -> Step<W> {
+    /// `Done` means that a place is kept for the value.
+    unsafe fn promise(&self, node: &Node<W>, mode: Mode<W>) -> Step<W> {
+        let is_ready = || self.probe_send().ready;
+        let quick = || self.quick_promise();
+        // SAFETY: the contract.
+        attempt_or_queue(mode, is_ready, quick, || unsafe { self.queue_send(node) })
+    }
+
+    unsafe fn recv(&self, into: *mut T, node: &Node<W>, mode: Mode<W>) -> Step<W> {
         // SAFETY: the contract.
         let quick = || unsafe { self.quick_recv(into) };
         let is_ready = || self.probe_recv().ready;
@@ -495,68 +451,52 @@ impl<T, W: Waiter, L: Locks> Ring<T, W, L> {
         attempt_or_queue(mode, is_ready, quick, || unsafe { self.queue_recv(node) })
     }
 
-    /// A sender that was not served leaves.
-    pub fn leave_send(&self, node: &Node<W>) {
+    fn leave_send(&self, node: &Node<W>) {
         self.lock_r().waiting.leave(node);
     }
 
-    /// A receiver that was not served leaves.
-    pub fn leave_recv(&self, node: &Node<W>) {
+    fn leave_recv(&self, node: &Node<W>) {
         self.lock_s().waiting.leave(node);
     }
 
     /// Becomes ready by a value being taken, a place of a promise becoming free or the close: the first two move the stamp.
     #[inline]
-    pub fn probe_send(&self) -> Probe {
-        let room = self.room();
-        Probe {
-            ready: room.ready || self.closed.load(Acquire),
-            ..room
-        }
+    fn probe_send(&self) -> Probe {
+        self.room().or_closed(&self.closed)
     }
 
     /// Becomes ready by a value being put or the close; the first moves the stamp.
     #[inline]
-    pub fn probe_recv(&self) -> Probe {
-        let value = probe::value(&self.receivers.head, &self.senders.tail);
-        Probe {
-            ready: value.ready || self.closed.load(Acquire),
-            ..value
-        }
+    fn probe_recv(&self) -> Probe {
+        probe::value(&self.receivers.head, &self.senders.tail).or_closed(&self.closed)
     }
 
-    /// No more values are put in. The first time this returns those who waited, to send and to receive; then None.
-    pub fn close(&self) -> Option<[Ended<W>; 2]> {
+    fn close(&self) -> Option<Ended<W>> {
         let (mut r, mut s) = self.both();
         if self.closed.load(Relaxed) {
             return None;
         }
         self.closed.store(true, Release);
-        let senders = r.waiting.end_all(Outcome::Closed);
         let receivers = s.waiting.end_all(Outcome::Closed);
-        Some([senders, receivers])
+        Some(receivers.after(r.waiting.end_all(Outcome::Closed)))
     }
 
-    /// Whether it was closed.
     #[inline]
-    pub fn is_closed(&self) -> bool {
+    fn is_closed(&self) -> bool {
         self.closed.load(Acquire)
     }
 
-    /// How many values there are, at one moment.
     #[inline]
-    pub fn count(&self) -> usize {
+    fn count(&self) -> usize {
         probe::len(&self.receivers.head, &self.senders.tail)
     }
 
-    /// How many values it has places for.
-    #[inline]
-    pub fn cap(&self) -> usize {
-        self.slots.len()
+    fn capacity(&self) -> Option<usize> {
+        Some(self.cap())
     }
 
     /// Promises take places too.
-    pub fn is_full(&self) -> bool {
+    fn is_full(&self) -> bool {
         !self.room().ready
     }
 }

@@ -25,7 +25,7 @@
 //!
 //! # Context
 //! Queues are used under the locks of their channel: nothing here allocates, or drops a value. Who waits, and what a ticket is, is the
-//! caller's ([`Waiter`]). Tests: the models of [`ring`](crate::ring), which is made of this.
+//! caller's ([`Waiter`]). Tests: the models of [`rendezvous`](crate::rendezvous) and [`ring`](crate::ring), which are made of this.
 
 use core::ptr::{self, NonNull};
 
@@ -316,6 +316,12 @@ impl<W: Waiter> Ended<W> {
     pub(crate) fn add(&mut self, node: &Node<W>) {
         // SAFETY: in no queue any more, and claimed: it stays until it is woken.
         unsafe { self.0.push_back(node) };
+    }
+
+    /// With others, who are woken before these.
+    pub fn after(mut self, mut others: Ended<W>) -> Ended<W> {
+        self.0.append(&mut others.0);
+        self
     }
 
     /// Wakes them, the last first: each takes the place of the one before in `runnext`, so that the one who waited longest

@@ -18,12 +18,16 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
 
+use runnext_core::flavor::Flavor;
+use runnext_core::probe::Probe;
+use runnext_core::waiting::Ended;
+
 use super::wait::{Mode, Node, Outcome, Queue, Step};
-use super::{Flavor, Probe};
 use crate::instant::Instant;
 use crate::lock::Lock;
 use crate::sched::call::Call;
 use crate::sched::timers::NEVER;
+use crate::sched::wait::Waiter;
 
 pub(super) struct Clock {
     side: Lock<Side>,
@@ -108,10 +112,14 @@ fn next_after(when: u64, period: u64, now: u64) -> u64 {
         .unwrap_or(NEVER)
 }
 
-impl<T> Flavor<T> for Clock {
+impl<T> Flavor<T, Waiter> for Clock {
     const TIMED: bool = true;
 
     unsafe fn send(&self, _: *mut T, _: &Node, _: Mode) -> Step {
+        unreachable!("a timer's channel has no sender")
+    }
+
+    unsafe fn promise(&self, _: &Node, _: Mode) -> Step {
         unreachable!("a timer's channel has no sender")
     }
 
@@ -162,25 +170,21 @@ impl<T> Flavor<T> for Clock {
         }
     }
 
-    fn close(&self, call: &Call) -> bool {
-        let ended = {
-            let mut side = self.side.lock();
-            if self.closed.load(Relaxed) {
-                return false;
-            }
-            self.closed.store(true, Release);
-            self.change(NEVER);
-            side.waiting.end_all(Outcome::Closed)
-        };
-        ended.wake(|waiter| call.wake(waiter));
-        true
+    fn close(&self) -> Option<Ended<Waiter>> {
+        let mut side = self.side.lock();
+        if self.closed.load(Relaxed) {
+            return None;
+        }
+        self.closed.store(true, Release);
+        self.change(NEVER);
+        Some(side.waiting.end_all(Outcome::Closed))
     }
 
     fn is_closed(&self) -> bool {
         self.closed.load(Acquire) || (self.ends && self.is_due())
     }
 
-    fn len(&self) -> usize {
+    fn count(&self) -> usize {
         0
     }
 

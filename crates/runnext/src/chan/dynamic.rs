@@ -12,9 +12,11 @@ use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ptr::{self, NonNull};
 use std::time::Duration;
 
+use runnext_core::rendezvous;
+
 use super::error::{RecvError, SelectTimeoutError, SendError, TrySelectError};
 use super::select::{self, Case, Limit};
-use super::wait::{Node, Outcome};
+use super::wait::Node;
 use super::{Chan, Receiver, Sender};
 use crate::instant::Instant;
 use crate::sched::call::Call;
@@ -157,7 +159,7 @@ impl<'a> Select<'a> {
             new_place: None,
             // SAFETY: as above.
             give_up: |end, call| match unsafe { &*end.cast::<Sender<T>>() }.chan() {
-                Chan::Ring(ring) => ring.give_up(call),
+                Chan::Ring(ring) => ring.give_up().wake(|waiter| call.wake(waiter)),
                 Chan::Zero(_) | Chan::List(_) | Chan::Clock(_) => {}
             },
             borrows: PhantomData,
@@ -465,16 +467,14 @@ impl SelectedOperation<'_> {
         let sent = match (tx.chan(), this.peer) {
             (Chan::Ring(ring), _) => {
                 // SAFETY: this holds a promise of the ring, and the value is given up if it is taken.
-                unsafe { ring.keep(&call, from) }
+                let ended = unsafe { ring.keep(from) };
+                ended
+                    .map(|ended| ended.wake(|waiter| call.wake(waiter)))
+                    .is_some()
             }
             (_, Some(peer)) => {
                 // SAFETY: the receiver is claimed and waits for this value, in an empty slot of the same type.
-                let waiter = unsafe {
-                    let peer = peer.as_ref();
-                    ptr::copy_nonoverlapping(from, peer.slot::<T>(), 1);
-                    peer.end(Outcome::Done)
-                };
-                call.wake(waiter);
+                call.wake(unsafe { rendezvous::keep(peer.as_ref(), from) });
                 true
             }
             (_, None) => {
@@ -502,7 +502,7 @@ impl Drop for SelectedOperation<'_> {
             let call = Call::brief();
             match self.peer {
                 // SAFETY: claimed by us, and still waiting.
-                Some(peer) => call.wake(unsafe { peer.as_ref() }.end(Outcome::Again)),
+                Some(peer) => call.wake(rendezvous::give_up(unsafe { peer.as_ref() })),
                 // SAFETY: the end is borrowed, and the function fits it; the promise was not kept.
                 None => unsafe { (self.give_up)(self.end, &call) },
             }

@@ -5,16 +5,18 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*, fence};
 use std::time::Duration;
 
+use runnext_core::flavor::Flavor;
+use runnext_core::rendezvous::Rendezvous;
+use runnext_core::ring::Ring;
+
 use super::clock::Clock;
 use super::error::{
     RecvError, RecvTimeoutError, SendError, SendTimeoutError, TryRecvError, TrySendError,
 };
 use super::list::List;
 use super::op::{Not, recv_until, send_until, try_recv, try_send};
-use super::ring::Ring;
 use super::wait;
-use super::zero::Zero;
-use super::{Chan, Flavor, each};
+use super::{Chan, each};
 use crate::g::WaitReason;
 use crate::instant::Instant;
 use crate::sched::call::{self, Call};
@@ -39,10 +41,18 @@ use crate::sched::timers::NEVER;
 /// ```
 #[track_caller]
 pub fn bounded<T>(cap: usize) -> (Sender<T>, Receiver<T>) {
-    ends(match cap {
-        0 => Chan::Zero(Zero::new()),
-        _ => Chan::Ring(Ring::new(cap)),
-    })
+    if cap == 0 {
+        return ends(Chan::Zero(Rendezvous::new()));
+    }
+    match Ring::new(cap) {
+        Some(ring) => ends(Chan::Ring(ring)),
+        // A bound that came out wrong is for the caller to handle, and must not end the process.
+        None => panic!(
+            "no memory for a channel with room for {cap} values of {} bytes, which is reserved when it is made: give it a smaller \
+             capacity, or use chan::unbounded, which takes memory as values come",
+            size_of::<T>()
+        ),
+    }
 }
 
 /// A channel without a limit: a send never blocks.
@@ -321,7 +331,7 @@ impl<T> Sender<T> {
     #[inline]
     pub fn try_send(&self, value: T) -> Result<(), TrySendError<T>> {
         each!(self.chan(), c => {
-            if !Flavor::<T>::probe_send(c).ready {
+            if !Flavor::<T, _>::probe_send(c).ready {
                 call::checkpoint_here();
                 return Err(TrySendError::Full(value));
             }
@@ -403,7 +413,10 @@ impl<T> Sender<T> {
 
 fn close<T>(chan: &Chan<T>) -> bool {
     let call = Call::brief();
-    each!(chan, c => Flavor::<T>::close(c, &call))
+    let ended = each!(chan, c => Flavor::<T, _>::close(c));
+    ended
+        .map(|ended| ended.wake(|waiter| call.wake(waiter)))
+        .is_some()
 }
 
 impl<T> Receiver<T> {
@@ -466,7 +479,7 @@ impl<T> Receiver<T> {
             return Err(TryRecvError::Empty);
         };
         each!(chan, c => {
-            if !Flavor::<T>::probe_recv(c).ready {
+            if !Flavor::<T, _>::probe_recv(c).ready {
                 call::checkpoint_here();
                 return Err(TryRecvError::Empty);
             }

@@ -23,13 +23,14 @@ use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::*};
 
+use runnext_core::flavor::Flavor;
 use runnext_core::probe::{self, Probe};
 use runnext_core::shim::CachePadded;
+use runnext_core::waiting::Ended;
 
-use super::Flavor;
 use super::wait::{Mode, Node, Outcome, Queue, Step, attempt_or_queue, win};
 use crate::lock::Lock;
-use crate::sched::call::Call;
+use crate::sched::wait::Waiter;
 
 /// Values in a block. A guess: 31 and the link fill 256 bytes of words.
 const BLOCK: usize = 31;
@@ -230,18 +231,6 @@ impl<T> List<T> {
         }
     }
 
-    /// As a send, for a value that comes later: there is always room.
-    pub(super) fn promise(&self, mode: Mode) -> Step {
-        let done = || match self.closed.load(Acquire) {
-            true => Step::Closed,
-            false => Step::Done(None),
-        };
-        match mode {
-            Mode::QueueMore(own) => win(own, done),
-            Mode::Try | Mode::Queue => done(),
-        }
-    }
-
     #[cold]
     fn free_waste(&self) {
         free_chain(self.waste.swap(ptr::null_mut(), Acquire));
@@ -257,7 +246,7 @@ fn free_chain<T>(mut block: *mut Block<T>) {
     }
 }
 
-impl<T> Flavor<T> for List<T> {
+impl<T> Flavor<T, Waiter> for List<T> {
     /// `Again` if it needs a block, which cannot be made here (R1): see [`prepare_send`](Flavor::prepare_send).
     #[inline]
     unsafe fn quick_send(&self, value: *mut T) -> Step {
@@ -304,6 +293,18 @@ impl<T> Flavor<T> for List<T> {
         }
     }
 
+    /// There is always room.
+    unsafe fn promise(&self, _: &Node, mode: Mode) -> Step {
+        let done = || match self.closed.load(Acquire) {
+            true => Step::Closed,
+            false => Step::Done(None),
+        };
+        match mode {
+            Mode::QueueMore(own) => win(own, done),
+            Mode::Try | Mode::Queue => done(),
+        }
+    }
+
     unsafe fn recv(&self, into: *mut T, node: &Node, mode: Mode) -> Step {
         // SAFETY: the contract.
         let quick = || unsafe { self.quick_recv(into) };
@@ -335,18 +336,14 @@ impl<T> Flavor<T> for List<T> {
         }
     }
 
-    fn close(&self, call: &Call) -> bool {
-        let receivers = {
-            let _r = self.receivers.lock.lock();
-            let mut s = self.senders.lock.lock();
-            if self.closed.load(Relaxed) {
-                return false;
-            }
-            self.closed.store(true, Release);
-            s.waiting.end_all(Outcome::Closed)
-        };
-        receivers.wake(|waiter| call.wake(waiter));
-        true
+    fn close(&self) -> Option<Ended<Waiter>> {
+        let _r = self.receivers.lock.lock();
+        let mut s = self.senders.lock.lock();
+        if self.closed.load(Relaxed) {
+            return None;
+        }
+        self.closed.store(true, Release);
+        Some(s.waiting.end_all(Outcome::Closed))
     }
 
     #[inline]
@@ -355,7 +352,7 @@ impl<T> Flavor<T> for List<T> {
     }
 
     #[inline]
-    fn len(&self) -> usize {
+    fn count(&self) -> usize {
         probe::len(&self.receivers.head, &self.senders.tail)
     }
 

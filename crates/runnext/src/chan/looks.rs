@@ -3,7 +3,9 @@
 use std::fmt;
 
 use super::ends::{Receiver, Sender};
-use super::{Flavor, each};
+use runnext_core::flavor::Flavor;
+
+use super::each;
 
 /// What both ends can tell.
 macro_rules! looks {
@@ -19,7 +21,7 @@ macro_rules! looks {
             /// ```
             pub fn len(&self) -> usize {
                 let $of = self;
-                $chan.map_or(0, |chan| each!(chan, c => Flavor::<T>::len(c)))
+                $chan.map_or(0, |chan| each!(chan, c => Flavor::<T, _>::count(c)))
             }
 
             /// Whether nothing is buffered: always so on a rendezvous channel.
@@ -44,7 +46,7 @@ macro_rules! looks {
             /// ```
             pub fn is_full(&self) -> bool {
                 let $of = self;
-                $chan.is_none_or(|chan| each!(chan, c => Flavor::<T>::is_full(c)))
+                $chan.is_none_or(|chan| each!(chan, c => Flavor::<T, _>::is_full(c)))
             }
 
             /// How many values can be buffered; `None` if that has no limit.
@@ -59,7 +61,7 @@ macro_rules! looks {
             pub fn capacity(&self) -> Option<usize> {
                 let $of = self;
                 match $chan {
-                    Some(chan) => each!(chan, c => Flavor::<T>::capacity(c)),
+                    Some(chan) => each!(chan, c => Flavor::<T, _>::capacity(c)),
                     None => Some(0),
                 }
             }
@@ -75,7 +77,7 @@ macro_rules! looks {
             /// ```
             pub fn is_closed(&self) -> bool {
                 let $of = self;
-                $chan.is_some_and(|chan| each!(chan, c => Flavor::<T>::is_closed(c)))
+                $chan.is_some_and(|chan| each!(chan, c => Flavor::<T, _>::is_closed(c)))
             }
         }
 

@@ -52,10 +52,8 @@ mod list;
 mod looks;
 mod macros;
 mod op;
-mod ring;
 mod select;
 mod wait;
-mod zero;
 
 pub use dynamic::{Select, SelectedOperation};
 pub use ends::{Receiver, Sender, after, at, bounded, never, tick, unbounded};
@@ -82,96 +80,16 @@ pub mod __private {
     pub use super::arms::{Default, End, Won, poll, recv, send, wait, wait_for};
 }
 
-use runnext_core::probe::Probe;
+use runnext_core::rendezvous::Rendezvous;
+use runnext_core::ring::Ring;
 
-use crate::sched::call::Call;
-use crate::sched::timers::NEVER;
-use wait::{Mode, Node, Step};
-
-/// What a kind of channel does. All but `prepare_send`, `tidy` and what only looks is for use inside a runtime call.
-trait Flavor<T> {
-    /// Whether time makes it ready: then a receiver draws a ticket, and does not wait beyond [`due`](Self::due).
-    const TIMED: bool = false;
-
-    /// Sends if that needs no node. `Blocked` promises nothing: ask [`send`](Self::send).
-    ///
-    /// # Safety
-    /// `value` is valid for reads; after `Done` the channel owns what it points to, otherwise the caller still does.
-    #[inline]
-    unsafe fn quick_send(&self, value: *mut T) -> Step {
-        let _ = value;
-        Step::Blocked
-    }
-
-    /// Receives if that needs no node. `Blocked` promises nothing: ask [`recv`](Self::recv).
-    ///
-    /// # Safety
-    /// `into` is valid for writes; after `Done` it holds a value, otherwise nothing.
-    #[inline]
-    unsafe fn quick_recv(&self, into: *mut T) -> Step {
-        let _ = into;
-        Step::Blocked
-    }
-
-    /// Sends, or does what `mode` says. `Again` in other modes than `QueueMore`: [`prepare_send`](Self::prepare_send) first.
-    ///
-    /// # Safety
-    /// As [`quick_send`](Self::quick_send). `node` has `value` as its slot; if it was queued, it and the value stay in place
-    /// and untouched until the waiter was woken, or has left the queue.
-    unsafe fn send(&self, value: *mut T, node: &Node, mode: Mode) -> Step;
-
-    /// Receives, or does what `mode` says.
-    ///
-    /// # Safety
-    /// As [`quick_recv`](Self::quick_recv). `node` has `into` as its slot; if it was queued or is promised something, it and
-    /// the slot stay in place and untouched until the waiter was woken, or has left the queue.
-    unsafe fn recv(&self, into: *mut T, node: &Node, mode: Mode) -> Step;
-
-    /// A sender that was not served leaves.
-    fn leave_send(&self, node: &Node);
-
-    /// A receiver that was not served leaves.
-    fn leave_recv(&self, node: &Node);
-
-    /// Could a send succeed, or fail, at once? With no lock.
-    fn probe_send(&self) -> Probe;
-
-    /// Could a receive succeed, or fail, at once? With no lock.
-    fn probe_recv(&self) -> Probe;
-
-    /// Closes the channel. True the first time.
-    fn close(&self, call: &Call) -> bool;
-
-    fn is_closed(&self) -> bool;
-
-    fn len(&self) -> usize;
-
-    fn capacity(&self) -> Option<usize>;
-
-    /// Whether no place is left for a value.
-    fn is_full(&self) -> bool {
-        self.capacity().is_some_and(|cap| self.len() >= cap)
-    }
-
-    /// When time makes it ready, as far as is known; to be asked after queueing up.
-    #[inline]
-    fn due(&self) -> u64 {
-        NEVER
-    }
-
-    /// Makes what a send may need and cannot make in a call. In user context.
-    #[inline]
-    fn prepare_send(&self) {}
-
-    /// Frees what receives have left behind. In user context.
-    #[inline]
-    fn tidy(&self) {}
-}
+use crate::sched::wait::Waiter;
+use wait::Locks;
 
 /// A channel of any kind.
 enum Chan<T> {
-    Zero(zero::Zero),
-    Ring(ring::Ring<T>),
+    Zero(Rendezvous<Waiter, Locks>),
+    Ring(Ring<T, Waiter, Locks>),
     List(list::List<T>),
     /// Only of `Instant`s, unless it gives no values.
     Clock(clock::Clock),

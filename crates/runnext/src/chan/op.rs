@@ -6,13 +6,15 @@
 
 use std::mem::MaybeUninit;
 
-use super::Flavor;
+use runnext_core::flavor::Flavor;
+
 use super::error::{TryRecvError, TrySendError};
 use super::wait::{self, Mode, Outcome, Step};
 use crate::g::WaitReason;
 use crate::instant::Instant;
 use crate::sched::call::Call;
 use crate::sched::timers::NEVER;
+use crate::sched::wait::Waiter;
 
 /// Why a blocking operation did nothing.
 pub(super) enum Not {
@@ -22,7 +24,7 @@ pub(super) enum Not {
 
 /// Sends, waiting until then, or until the deadline.
 #[inline]
-pub(super) fn send_until<T, F: Flavor<T>>(
+pub(super) fn send_until<T, F: Flavor<T, Waiter>>(
     chan: &F,
     value: T,
     deadline: u64,
@@ -54,7 +56,7 @@ pub(super) fn send_until<T, F: Flavor<T>>(
 /// # Safety
 /// As [`Flavor::quick_send`].
 #[inline(always)] // no return between the switch and the caller: see `G::suspend`
-unsafe fn send_slow<T, F: Flavor<T>>(
+unsafe fn send_slow<T, F: Flavor<T, Waiter>>(
     chan: &F,
     mut call: Call,
     value: *mut T,
@@ -96,7 +98,7 @@ unsafe fn send_slow<T, F: Flavor<T>>(
 
 /// Receives, waiting until then, or until the deadline.
 #[inline]
-pub(super) fn recv_until<T, F: Flavor<T>>(chan: &F, deadline: u64) -> Result<T, Not> {
+pub(super) fn recv_until<T, F: Flavor<T, Waiter>>(chan: &F, deadline: u64) -> Result<T, Not> {
     let mut slot = MaybeUninit::uninit();
     let call = Call::begin();
     // SAFETY: the slot is ours, and empty.
@@ -121,7 +123,7 @@ pub(super) fn recv_until<T, F: Flavor<T>>(chan: &F, deadline: u64) -> Result<T, 
 /// # Safety
 /// As [`Flavor::quick_recv`]; `Ok` means there is a value.
 #[inline(always)] // no return between the switch and the caller: see `G::suspend`
-unsafe fn recv_slow<T, F: Flavor<T>>(
+unsafe fn recv_slow<T, F: Flavor<T, Waiter>>(
     chan: &F,
     mut call: Call,
     into: *mut T,
@@ -172,7 +174,7 @@ unsafe fn recv_slow<T, F: Flavor<T>>(
 }
 
 #[inline]
-pub(super) fn try_send<T, F: Flavor<T>>(chan: &F, value: T) -> Result<(), TrySendError<T>> {
+pub(super) fn try_send<T, F: Flavor<T, Waiter>>(chan: &F, value: T) -> Result<(), TrySendError<T>> {
     let mut value = MaybeUninit::new(value);
     loop {
         let call = Call::brief();
@@ -201,7 +203,7 @@ pub(super) fn try_send<T, F: Flavor<T>>(chan: &F, value: T) -> Result<(), TrySen
 }
 
 #[inline]
-pub(super) fn try_recv<T, F: Flavor<T>>(chan: &F) -> Result<T, TryRecvError> {
+pub(super) fn try_recv<T, F: Flavor<T, Waiter>>(chan: &F) -> Result<T, TryRecvError> {
     let mut slot = MaybeUninit::uninit();
     let call = Call::brief();
     // SAFETY: the slot is ours, and empty.

@@ -33,10 +33,12 @@ use std::cell::Cell;
 use std::hint;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
+use runnext_core::flavor::Flavor;
+use runnext_core::probe::Probe;
 use runnext_core::rng::Dice;
 
 use super::wait::{self, Mode, Node, Outcome, Step};
-use super::{Chan, Flavor, Probe, Receiver, Sender, each};
+use super::{Chan, Receiver, Sender, each};
 use crate::g::WaitReason;
 use crate::sched::call::{self, Call};
 use crate::sched::timers::NEVER;
@@ -88,37 +90,34 @@ struct Of<T>(std::marker::PhantomData<T>);
 
 impl<T> Of<T> {
     const RECV: &'static Ops = &Ops {
-        probe: |chan| each!(Self::chan(chan), c => Flavor::<T>::probe_recv(c)),
+        probe: |chan| each!(Self::chan(chan), c => Flavor::<T, _>::probe_recv(c)),
         attempt: |chan, slot, node, mode| {
             // SAFETY: a `Case` says that the slot fits, and the protocol above keeps it in place.
             each!(Self::chan(chan), c => unsafe { c.recv(slot.cast::<T>(), node, mode) })
         },
-        leave: |chan, node| each!(Self::chan(chan), c => Flavor::<T>::leave_recv(c, node)),
+        leave: |chan, node| each!(Self::chan(chan), c => Flavor::<T, _>::leave_recv(c, node)),
         prepare: |_| {},
-        tidy: |chan| each!(Self::chan(chan), c => Flavor::<T>::tidy(c)),
-        due: |chan| each!(Self::chan(chan), c => Flavor::<T>::due(c)),
+        tidy: |chan| each!(Self::chan(chan), c => Flavor::<T, _>::tidy(c)),
+        due: |chan| each!(Self::chan(chan), c => Flavor::<T, _>::due(c)),
     };
 
     const SEND: &'static Ops = &Ops {
-        probe: |chan| each!(Self::chan(chan), c => Flavor::<T>::probe_send(c)),
+        probe: |chan| each!(Self::chan(chan), c => Flavor::<T, _>::probe_send(c)),
         attempt: |chan, slot, node, mode| {
             // SAFETY: as above.
             each!(Self::chan(chan), c => unsafe { c.send(slot.cast::<T>(), node, mode) })
         },
-        leave: |chan, node| each!(Self::chan(chan), c => Flavor::<T>::leave_send(c, node)),
-        prepare: |chan| each!(Self::chan(chan), c => Flavor::<T>::prepare_send(c)),
+        leave: |chan, node| each!(Self::chan(chan), c => Flavor::<T, _>::leave_send(c, node)),
+        prepare: |chan| each!(Self::chan(chan), c => Flavor::<T, _>::prepare_send(c)),
         tidy: |_| {},
         due: |_| NEVER,
     };
 
     /// A send without a value yet.
     const PROMISE: &'static Ops = &Ops {
-        attempt: |chan, _, node, mode| match Self::chan(chan) {
-            Chan::Zero(zero) => zero.promise(node, mode),
+        attempt: |chan, _, node, mode| {
             // SAFETY: a case without a slot has a promise for a node, which stays.
-            Chan::Ring(ring) => unsafe { ring.promise(node, mode) },
-            Chan::List(list) => list.promise(mode),
-            Chan::Clock(_) => unreachable!("a timer's channel has no sender"),
+            each!(Self::chan(chan), c => unsafe { Flavor::<T, _>::promise(c, node, mode) })
         },
         prepare: |_| {},
         ..*Self::SEND

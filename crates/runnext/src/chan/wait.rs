@@ -1,10 +1,11 @@
-//! The waiters of channels: those of `sched`, in the queues of `runnext_core::waiting`, and how they park.
+//! What the kinds of channels in `runnext_core` are made with: the waiters of `sched`, how they park, and the runtime's locks.
 
 pub(crate) use runnext_core::waiting::{Outcome, attempt_or_queue, node, win};
 
-use runnext_core::waiting;
+use runnext_core::{flavor, waiting};
 
 use crate::g::WaitReason;
+use crate::lock::{Lock, LockGuard};
 use crate::sched::call::Call;
 use crate::sched::timers;
 use crate::sched::wait::{Ticket, Waiter};
@@ -31,6 +32,24 @@ unsafe impl waiting::Waiter for Waiter {
     #[inline]
     fn is_open(ticket: Ticket) -> bool {
         ticket.is_open()
+    }
+}
+
+/// The runtime's.
+pub(crate) enum Locks {}
+
+// SAFETY: that is what a `Lock` promises.
+unsafe impl flavor::Locks for Locks {
+    type Lock<V> = Lock<V>;
+    type Guard<'a, V: 'a> = LockGuard<'a, V>;
+
+    fn new<V>(value: V) -> Lock<V> {
+        Lock::new(value)
+    }
+
+    #[inline]
+    fn lock<V>(lock: &Lock<V>) -> LockGuard<'_, V> {
+        lock.lock()
     }
 }
 
