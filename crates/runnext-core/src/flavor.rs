@@ -10,8 +10,9 @@
 //! |------------------------------------|-------------|----------------------------------------|
 //! | [`rendezvous`](crate::rendezvous)  | none        | in the frames of who waits             |
 //! | [`ring`](crate::ring)              | for so many | in a ring of places                    |
+//! | [`chain`](crate::chain)            | any         | in blocks, each linked to the next     |
 //!
-//! The runtime has two more: one without a limit, and one whose values are moments.
+//! The runtime has one more, whose values are moments.
 //!
 //! # Context
 //! Nothing allocates or frees but what makes and drops a channel, [`prepare_send`](Flavor::prepare_send) and [`tidy`](Flavor::tidy); no value

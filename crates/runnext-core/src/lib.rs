@@ -25,6 +25,7 @@
 //! | [`flavor`] | what a kind of channel does, and the locks it needs         |                           |
 //! | [`rendezvous`] | a channel without room: values go from frame to frame   | by senders and receivers  |
 //! | [`ring`]   | a bounded channel: a ring with a lock for each end          | by senders and receivers  |
+//! | [`chain`]  | an unbounded channel: blocks with a lock for each end       | by senders and receivers  |
 //! | [`waitlist`] | who waits for a channel or a lock, in order                | no; the caller locks      |
 //! | [`probe`]  | what a channel's counters say to one without its locks      | by any number who look    |
 //! | [`mutex_state`] | the word of a mutex and the rules for changing it       | by any number of lockers  |
@@ -33,6 +34,7 @@
 //! Tests: `cargo test -p runnext-core`, and the loom models with
 //! `RUSTFLAGS="--cfg loom" cargo test -p runnext-core --release --lib loom`.
 
+pub mod chain;
 #[forbid(unsafe_code)]
 pub mod fence;
 pub mod flavor;

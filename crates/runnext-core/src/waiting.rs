@@ -25,7 +25,7 @@
 //!
 //! # Context
 //! Queues are used under the locks of their channel: nothing here allocates, or drops a value. Who waits, and what a ticket is, is the
-//! caller's ([`Waiter`]). Tests: the models of [`rendezvous`](crate::rendezvous) and [`ring`](crate::ring), which are made of this.
+//! caller's ([`Waiter`]). Tests: the models of [`rendezvous`](crate::rendezvous), [`ring`](crate::ring) and [`chain`](crate::chain), which are made of this.
 
 use core::ptr::{self, NonNull};
 

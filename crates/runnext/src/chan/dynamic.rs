@@ -2,7 +2,7 @@
 //!
 //! # Why this shape
 //! A send of this form is chosen before its value is known, so it makes a *promise*. At a bounded channel that is a place
-//! kept free (`ring`); at a rendezvous channel it is the receiver, claimed and waiting (`wait`). A receive needs no
+//! kept free; at a rendezvous channel it is the receiver, claimed and waiting. A receive needs no
 //! promise: each has a place for its value on the heap, and what was received waits there for
 //! [`SelectedOperation::recv`]. So whatever was chosen completes without blocking.
 
@@ -160,7 +160,7 @@ impl<'a> Select<'a> {
             // SAFETY: as above.
             give_up: |end, call| match unsafe { &*end.cast::<Sender<T>>() }.chan() {
                 Chan::Ring(ring) => ring.give_up().wake(|waiter| call.wake(waiter)),
-                Chan::Zero(_) | Chan::List(_) | Chan::Clock(_) => {}
+                Chan::Rendezvous(_) | Chan::Chain(_) | Chan::Clock(_) => {}
             },
             borrows: PhantomData,
         })

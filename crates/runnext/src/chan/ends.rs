@@ -5,6 +5,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*, fence};
 use std::time::Duration;
 
+use runnext_core::chain::Chain;
 use runnext_core::flavor::Flavor;
 use runnext_core::rendezvous::Rendezvous;
 use runnext_core::ring::Ring;
@@ -13,7 +14,6 @@ use super::clock::Clock;
 use super::error::{
     RecvError, RecvTimeoutError, SendError, SendTimeoutError, TryRecvError, TrySendError,
 };
-use super::list::List;
 use super::op::{Not, recv_until, send_until, try_recv, try_send};
 use super::wait;
 use super::{Chan, each};
@@ -42,7 +42,7 @@ use crate::sched::timers::NEVER;
 #[track_caller]
 pub fn bounded<T>(cap: usize) -> (Sender<T>, Receiver<T>) {
     if cap == 0 {
-        return ends(Chan::Zero(Rendezvous::new()));
+        return ends(Chan::Rendezvous(Rendezvous::new()));
     }
     match Ring::new(cap) {
         Some(ring) => ends(Chan::Ring(ring)),
@@ -68,7 +68,7 @@ pub fn bounded<T>(cap: usize) -> (Sender<T>, Receiver<T>) {
 /// assert_eq!(rx.iter().sum::<i32>(), 499_500);
 /// ```
 pub fn unbounded<T>() -> (Sender<T>, Receiver<T>) {
-    ends(Chan::List(List::new()))
+    ends(Chan::Chain(Chain::new()))
 }
 
 /// A receiver that never receives anything and is never closed: a case of a `select!` that is switched off.

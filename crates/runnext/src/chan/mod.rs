@@ -48,7 +48,6 @@ mod dynamic;
 mod ends;
 mod error;
 mod iter;
-mod list;
 mod looks;
 mod macros;
 mod op;
@@ -64,15 +63,16 @@ pub use error::{
 };
 pub use iter::{IntoIter, Iter, TryIter};
 
-// Files, from the bottom: `wait` who waits and how a wait ends (its protocol, and that of `ring`, are in `runnext_core`) · `zero`, `ring`, `list`, `clock` the kinds, behind the trait
-// `Flavor` · `op` blocking operations on any kind · `ends` what users hold, `looks` what those tell · `select` the machinery of a select, on cases whose
+// Files, from the bottom: `wait` who waits, and with which locks · `clock` the kind that only the runtime has; the others, and the trait `Flavor` of all
+// of them, are in `runnext_core` · `op` blocking operations on any kind · `ends` what users hold, `looks` what those tell · `select` the machinery of a select, on cases whose
 // types are forgotten · `arms` and `macros` `select!` · `dynamic` `Select` · `iter`, `error`.
 //
 // Invariants that hold across them:
 // C1  A value is in exactly one place: the sender's frame, a buffer, the receiver's frame. It moves under the lock that guards
 //     both, by plain copy; the party that lost it never drops it.
 // C2  No lock is held while anybody is woken (`Step::Done` carries the waiter out), and no two channels are locked at once.
-// C3  User code (drops, and the allocator) runs outside of runtime calls only (R1 of `sched`).
+// C3  User code (drops, and the allocator) runs outside of runtime calls only (R1 of `sched`). So do `prepare_send` and `tidy`; all else of `Flavor`
+//     but what only looks is for use inside of them.
 
 /// What `select!` expands to. Not for use by hand.
 #[doc(hidden)]
@@ -80,6 +80,7 @@ pub mod __private {
     pub use super::arms::{Default, End, Won, poll, recv, send, wait, wait_for};
 }
 
+use runnext_core::chain::Chain;
 use runnext_core::rendezvous::Rendezvous;
 use runnext_core::ring::Ring;
 
@@ -88,9 +89,9 @@ use wait::Locks;
 
 /// A channel of any kind.
 enum Chan<T> {
-    Zero(Rendezvous<Waiter, Locks>),
+    Rendezvous(Rendezvous<Waiter, Locks>),
     Ring(Ring<T, Waiter, Locks>),
-    List(list::List<T>),
+    Chain(Chain<T, Waiter, Locks>),
     /// Only of `Instant`s, unless it gives no values.
     Clock(clock::Clock),
 }
@@ -99,9 +100,9 @@ enum Chan<T> {
 macro_rules! each {
     ($chan:expr, $c:ident => $do:expr) => {
         match $chan {
-            $crate::chan::Chan::Zero($c) => $do,
+            $crate::chan::Chan::Rendezvous($c) => $do,
             $crate::chan::Chan::Ring($c) => $do,
-            $crate::chan::Chan::List($c) => $do,
+            $crate::chan::Chan::Chain($c) => $do,
             $crate::chan::Chan::Clock($c) => $do,
         }
     };

@@ -1,6 +1,6 @@
 //! What the kinds of channels in `runnext_core` are made with: the waiters of `sched`, how they park, and the runtime's locks.
 
-pub(crate) use runnext_core::waiting::{Outcome, attempt_or_queue, node, win};
+pub(crate) use runnext_core::waiting::{Outcome, node};
 
 use runnext_core::{flavor, waiting};
 
