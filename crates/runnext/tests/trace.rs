@@ -146,7 +146,8 @@ fn what_does_not_fit_is_counted_and_shown() {
         });
         let trace = trace::stop().unwrap();
         assert!(trace.lost() > 7000, "{}", trace.lost());
-        assert!(trace.events() < 200);
+        // Two rings, the processor's and the monitor's, neither smaller than 256 words; the latter fills if this takes long.
+        assert!(trace.events() <= 2 * 256, "{}", trace.events());
         let json = trace.to_chrome();
         read(&json);
         assert!(json.contains("events before this were lost"));
