@@ -38,23 +38,24 @@ impl Function {
         })
     }
 
-    /// True for no return type, and for `-> ()`.
-    pub(crate) fn returns_unit(&self) -> bool {
-        match self.output.as_slice() {
-            [] => true,
-            [_minus, _greater, TokenTree::Group(unit)] => {
-                unit.delimiter() == Delimiter::Parenthesis && unit.stream().is_empty()
+    /// Whether the outer function returns `()`: a test without a return type, or with `-> ()`.
+    pub(crate) fn returns_unit(&self, kind: Kind) -> bool {
+        kind == Kind::Test
+            && match self.output.as_slice() {
+                [] => true,
+                [_minus, _greater, TokenTree::Group(unit)] => {
+                    unit.delimiter() == Delimiter::Parenthesis && unit.stream().is_empty()
+                }
+                _ => false,
             }
-            _ => false,
-        }
     }
 
     /// The outer function up to its body.
-    pub(crate) fn outer_header(&self) -> TokenStream {
+    pub(crate) fn outer_header(&self, kind: Kind) -> TokenStream {
         let mut tokens = self.prefix.clone();
         tokens.extend(code("fn"));
         tokens.extend([TokenTree::Ident(self.name.clone())]);
-        tokens.extend(code(if self.returns_unit() {
+        tokens.extend(code(if self.returns_unit(kind) {
             "()"
         } else {
             "() -> ::std::process::ExitCode"

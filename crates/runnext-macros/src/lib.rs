@@ -20,7 +20,8 @@
 //!   crate under `#![forbid(unsafe_code)]` can use the attributes.
 //! - *An `ExitCode` comes back, not the body's own value*: `Result<(), Box<dyn Error>>` is not `Send`, and the main
 //!   goroutine may end on another thread than the one that waits for it. So its `Termination` is reported where
-//!   it ended. A function that returns `()` stays one, because `#[should_panic]` insists on it.
+//!   it ended. A `main` that returns `()` gives one too, for a runtime that cannot start; a test stays one that returns `()`,
+//!   because `#[should_panic]` insists on it.
 //! - *No parser crate*: the grammar needed is a header without parameters and a list of `name = expression`, and
 //!   reading it by hand spares every user the build of a full Rust parser.
 //!
@@ -93,7 +94,7 @@ use proc_macro::{Delimiter, Group, Span, TokenStream, TokenTree};
 ///
 /// # Errors
 /// A runtime that cannot start (no memory for stacks, no threads) is reported on standard error, and the process
-/// ends without running `main`.
+/// ends with code 101, without running `main`.
 #[proc_macro_attribute]
 pub fn main(args: TokenStream, item: TokenStream) -> TokenStream {
     expand(Kind::Main, args, item).unwrap_or_else(|error| {
@@ -172,7 +173,7 @@ fn expand(kind: Kind, args: TokenStream, item: TokenStream) -> Result<TokenStrea
     let call = at(function.output_span(), call);
 
     let mut body = function.inner_definition();
-    if function.returns_unit() {
+    if function.returns_unit(kind) {
         body.extend(code("let _: ::std::process::ExitCode ="));
         body.extend(call);
         body.extend(code(";"));
@@ -184,7 +185,7 @@ fn expand(kind: Kind, args: TokenStream, item: TokenStream) -> Result<TokenStrea
         Kind::Main => TokenStream::new(),
         Kind::Test => code("#[::core::prelude::v1::test]"),
     };
-    tokens.extend(function.outer_header());
+    tokens.extend(function.outer_header(kind));
     tokens.extend([group(Delimiter::Brace, body)]);
     Ok(tokens)
 }

@@ -158,8 +158,8 @@ mod unit {
 }
 
 #[test]
-fn a_unit_main_stays_one() {
-    let () = unit::main();
+fn a_unit_main_gives_an_exit_code() {
+    assert_eq!(unit::main(), ExitCode::SUCCESS);
     assert_eq!(settings(), ["procs 4"]);
 }
 
