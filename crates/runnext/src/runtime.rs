@@ -342,6 +342,7 @@ pub mod __private {
     use super::*;
 
     /// Runs `f` as the main goroutine; reports its value inside it, since the value need not be `Send`.
+    #[track_caller]
     pub fn run_main<C, F, T>(configure: C, f: F) -> ExitCode
     where
         C: FnOnce(Builder) -> Builder,
@@ -355,6 +356,7 @@ pub mod __private {
     }
 
     /// As `run_main`, for tests: a runtime that cannot start is a failed test.
+    #[track_caller]
     pub fn run_test<C, F, T>(configure: C, f: F) -> ExitCode
     where
         C: FnOnce(Builder) -> Builder,
@@ -364,6 +366,7 @@ pub mod __private {
         run(configure, f).unwrap_or_else(|e| panic!("runnext: cannot start the runtime: {e}"))
     }
 
+    #[track_caller]
     fn run<F, T>(configure: impl FnOnce(Builder) -> Builder, f: F) -> io::Result<ExitCode>
     where
         F: FnOnce() -> T + Send,
