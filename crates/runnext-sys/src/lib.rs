@@ -10,6 +10,7 @@
 //! | [`thread`] | thread ids, directed signals, the kernel's view of a thread's state       |
 //! | [`signal`] | handlers that chain, alternate stacks, CPU timers, dying properly         |
 //! | [`errno`]  | saving and restoring `errno`                                              |
+//! | [`limit`]  | which limit is behind an error                                            |
 //! | [`cpu`]    | how many CPUs the process may use: affinity and cgroup quota              |
 //! | [`poll`]   | readiness of file descriptors, with a breaker                             |
 //! | [`ready`]  | the same for one descriptor and one thread, without a poller              |
@@ -50,6 +51,7 @@ pub mod fence;
 pub mod file;
 pub mod futex;
 pub mod inspect;
+pub mod limit;
 pub mod map;
 pub mod net;
 pub mod poll;

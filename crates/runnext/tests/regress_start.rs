@@ -2,11 +2,16 @@
 
 mod common;
 
+use std::error::Error;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
 use std::panic::Location;
 use std::process::{ExitCode, Termination};
 use std::sync::Mutex;
 
 use common::child;
+use runnext::Runtime;
 
 fn spawned_at() -> &'static Location<'static> {
     runnext::current().expect("a goroutine").spawned_at()
@@ -63,4 +68,55 @@ fn the_goroutine_of_a_test_comes_from_the_users_line() -> Result<(), String> {
     let origin = spawned_at();
     assert_eq!((origin.file(), origin.line()), (file!(), TEST_LINE));
     Ok(())
+}
+
+// ---- what the system refuses ----
+
+fn build() -> io::Result<Runtime> {
+    // SAFETY: no thread-local is borrowed over a call that can park.
+    unsafe { Runtime::builder().procs(1).build() }
+}
+
+/// Sets what `ulimit` shows, until the next time.
+fn limit(resource: libc::__rlimit_resource_t, most: u64) {
+    let mut limits = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: a place for the answer.
+    assert_eq!(unsafe { libc::getrlimit(resource, &raw mut limits) }, 0);
+    limits.rlim_cur = most.min(limits.rlim_max);
+    // SAFETY: a valid argument.
+    assert_eq!(unsafe { libc::setrlimit(resource, &raw const limits) }, 0);
+}
+
+/// It must say which limit to raise, and still be the system's error.
+#[track_caller]
+fn assert_explained(error: &io::Error, errno: i32, advice: &str) {
+    let bare = io::Error::from_raw_os_error(errno);
+    assert_eq!(error.kind(), bare.kind());
+    let text = error.to_string();
+    assert!(
+        text.contains(&bare.to_string()) && text.contains(advice),
+        "{text}"
+    );
+    let source = error.source().and_then(|e| e.downcast_ref::<io::Error>());
+    assert_eq!(source.and_then(io::Error::raw_os_error), Some(errno));
+}
+
+/// It was "Too many open files", and no more.
+#[test]
+fn without_descriptors_it_says_which_limit_to_raise() {
+    child(&[], || {
+        let file = File::open("/dev/null").unwrap();
+        let free = file.as_raw_fd() as u64;
+        drop(file);
+        for spare in 0..2 {
+            limit(libc::RLIMIT_NOFILE, free + spare);
+            assert_explained(&build().unwrap_err(), libc::EMFILE, "ulimit -n");
+        }
+        limit(libc::RLIMIT_NOFILE, u64::MAX);
+        assert_eq!(build().unwrap().run(|| 1), 1);
+    })
+    .passed();
 }

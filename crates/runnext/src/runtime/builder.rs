@@ -5,7 +5,7 @@ use std::panic;
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
-use runnext_sys::{clock, cpu};
+use runnext_sys::{clock, cpu, limit};
 
 use super::Runtime;
 use crate::config::{self, Debug};
@@ -208,8 +208,8 @@ impl Builder {
     /// code that needs its thread. Preemption never moves a goroutine and adds nothing to this.
     ///
     /// # Errors
-    /// `InvalidInput` for settings out of range, with the range; the system's error if a thread or mapping cannot be
-    /// had.
+    /// `InvalidInput` for settings out of range, with the range; the system's error if a thread, descriptor or mapping cannot be
+    /// had, with the limit that may be behind it.
     ///
     /// # Example
     /// ```
@@ -241,13 +241,13 @@ impl Builder {
         preempt::install(signal)?;
         fences::choose(membarrier);
         clock::init();
-        let shared = Arc::new(Shared::new(config)?);
+        let shared = Arc::new(Shared::new(config).map_err(limit::explain)?);
         // From here on an error drops it, which ends the threads that were made.
         let runtime = Runtime {
             shared: Arc::clone(&shared),
         };
-        start_threads(&shared)?;
-        report::start(&shared, reports)?;
+        start_threads(&shared).map_err(limit::explain)?;
+        report::start(&shared, reports).map_err(limit::explain)?;
         if recorded > 0 {
             let options = trace::Options::default().events_per_proc(recorded as usize);
             trace::begin(&shared, options, true)?;

@@ -25,7 +25,7 @@ use std::{io, ptr};
 
 use runnext_core::owner::State;
 use runnext_core::park;
-use runnext_sys::{clock, futex, signal};
+use runnext_sys::{clock, futex, limit, signal};
 
 use super::call::Call;
 use super::{Shared, preempt, spawn, wait, worker};
@@ -450,10 +450,7 @@ impl Maker {
                 all.ms[id].store(ptr::null_mut(), Release);
                 // SAFETY: the thread was not made, so nobody else has it.
                 drop(unsafe { Box::from_raw(m) });
-                Err(io::Error::new(
-                    e.kind(),
-                    format!("{e}; see ulimit -u and the cgroup's pids.max"),
-                ))
+                Err(limit::explain(e))
             }
         }
     }

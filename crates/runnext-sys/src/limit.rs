@@ -1,0 +1,76 @@
+//! Which limit is behind an error of making a thread or a descriptor: the kernel gives a number, and people want to know what to
+//! raise.
+//!
+//! ```
+//! use runnext_sys::limit;
+//! use std::io;
+//! let refused = limit::explain(io::Error::from_raw_os_error(24));
+//! assert!(refused.to_string().contains("ulimit -n"));
+//! ```
+
+use std::error::Error;
+use std::{fmt, io};
+
+/// The same error, saying what to raise: of its kind, with the kernel's own as its source. Errors that no limit is behind stay as they
+/// are.
+pub fn explain(error: io::Error) -> io::Error {
+    let advice = match error.raw_os_error() {
+        Some(libc::EMFILE) => "no descriptor is left: raise `ulimit -n` (RLIMIT_NOFILE)",
+        Some(libc::ENFILE) => "the whole system has no descriptor left: raise fs.file-max",
+        // libc says so too if there is no room for the thread's stack.
+        Some(libc::EAGAIN) => {
+            "no thread is left: raise `ulimit -u` (RLIMIT_NPROC), the cgroup's pids.max or kernel.threads-max; or its \
+             stack has no room: see `ulimit -v`"
+        }
+        _ => return error,
+    };
+    io::Error::new(error.kind(), Explained { error, advice })
+}
+
+#[derive(Debug)]
+struct Explained {
+    error: io::Error,
+    advice: &'static str,
+}
+
+impl fmt::Display for Explained {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; {}", self.error, self.advice)
+    }
+}
+
+impl Error for Explained {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&self.error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kind_and_the_kernels_error_are_kept() {
+        for (errno, limit) in [
+            (libc::EMFILE, "ulimit -n"),
+            (libc::ENFILE, "fs.file-max"),
+            (libc::EAGAIN, "ulimit -u"),
+        ] {
+            let bare = || io::Error::from_raw_os_error(errno);
+            let explained = explain(bare());
+            assert_eq!(explained.kind(), bare().kind());
+            let text = explained.to_string();
+            assert!(text.starts_with(&bare().to_string()), "{text}");
+            assert!(text.contains(limit), "{text}");
+            let source = explained.source().and_then(|e| e.downcast_ref());
+            assert_eq!(source.and_then(io::Error::raw_os_error), Some(errno));
+            assert_eq!(explain(explained).to_string(), text, "once is enough");
+        }
+    }
+
+    #[test]
+    fn what_no_limit_is_behind_stays_as_it_is() {
+        let error = explain(io::Error::from_raw_os_error(libc::EPERM));
+        assert_eq!(error.raw_os_error(), Some(libc::EPERM));
+    }
+}
