@@ -120,3 +120,43 @@ fn without_descriptors_it_says_which_limit_to_raise() {
     })
     .passed();
 }
+
+/// RLIMIT_NPROC is not for root; nobody else has this number.
+fn leave_root() {
+    // SAFETY: no preconditions.
+    unsafe {
+        if libc::geteuid() == 0 {
+            assert_eq!(libc::setresuid(54_321, 54_321, 54_321), 0);
+        }
+    }
+}
+
+/// With the monitor and the thread that makes the others, but no thread for goroutines, it started, and `run` hung.
+#[test]
+fn without_a_thread_for_goroutines_it_does_not_start() {
+    child(&[], || {
+        leave_root();
+        let makes_thread = |most: &u64| {
+            limit(libc::RLIMIT_NPROC, *most);
+            let thread = std::thread::Builder::new().spawn(|| ());
+            thread.map(|t| t.join().unwrap()).is_ok()
+        };
+        // There may be no more threads than now, then one more, and so on.
+        let one_more = (1..).find(makes_thread).unwrap();
+        let mut refused = 0;
+        for most in one_more - 1..one_more + 6 {
+            limit(libc::RLIMIT_NPROC, most);
+            match build() {
+                Ok(rt) => assert_eq!(rt.run(|| 1), 1, "with {most}"),
+                Err(e) => {
+                    assert_explained(&e, libc::EAGAIN, "ulimit -u");
+                    refused += 1;
+                }
+            }
+        }
+        assert!(refused > 0);
+        limit(libc::RLIMIT_NPROC, u64::MAX);
+        assert_eq!(build().unwrap().run(|| 1), 1);
+    })
+    .passed();
+}

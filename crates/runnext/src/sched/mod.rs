@@ -79,10 +79,10 @@ use groups::Groups;
 use monitor::Monitor;
 use threads::Threads;
 
-/// Starts the threads that run no goroutines: the one that makes the others, and the monitor.
+/// Starts the threads that run no goroutines, the monitor and the one that makes the others, and the first that does.
 pub(crate) fn start_threads(shared: &Arc<Shared>) -> io::Result<()> {
-    threads::start(shared)?;
-    monitor::start(shared)
+    monitor::start(shared)?;
+    threads::start(shared)
 }
 
 /// The most Ps a runtime may have.

@@ -18,8 +18,8 @@
 //!
 //! Tests: `tests/pool.rs`, `tests/stress_preempt_alloc.rs`.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering::*};
+use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::{io, ptr};
 
@@ -314,8 +314,10 @@ impl Shared {
     }
 }
 
-/// Starts the thread that makes the others.
+/// Starts the thread that makes the others, and has it make the first M: a runtime without any could run nothing, and whoever waited for
+/// that would do so for ever.
 pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<()> {
+    let (tell, told) = mpsc::sync_channel(1);
     let maker = Maker {
         shared: Arc::clone(shared),
         threads: Vec::new(),
@@ -328,14 +330,14 @@ pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<()> {
     let handle = thread::Builder::new()
         .name("runnext-threads".into())
         .stack_size(STACK)
-        .spawn(move || maker.run())?;
-    let mut slot = shared
+        .spawn(move || maker.run(&tell))?;
+    *shared
         .threads
         .handle
         .lock()
-        .unwrap_or_else(|e| e.into_inner());
-    *slot = Some(handle);
-    Ok(())
+        .unwrap_or_else(|e| e.into_inner()) = Some(handle);
+    let ended = |_| io::Error::other("the thread that makes the others has ended");
+    told.recv().map_err(ended)?
 }
 
 struct Thread {
@@ -358,9 +360,11 @@ struct Maker {
 }
 
 impl Maker {
-    fn run(mut self) {
+    fn run(mut self, tell: &mpsc::SyncSender<io::Result<()>>) {
         let shared = Arc::clone(&self.shared);
         let word = &shared.threads.word;
+        let first = self.make_first();
+        let _ = tell.send(first); // somebody waits for it
         loop {
             let seen = word.load(Acquire);
             // Before the look at the wish: who stops the runtime takes it out of what dumps show first, so none comes after that.
@@ -376,6 +380,16 @@ impl Maker {
             let housekeeping = self.keep_house(now);
             futex::wait_until(word, seen, housekeeping.min(retry));
         }
+    }
+
+    /// Makes the first M, and returns when it is idle: before that, whoever starts a goroutine would ask for another one, which may be one
+    /// too many.
+    fn make_first(&mut self) -> io::Result<()> {
+        self.make_m()?;
+        while !self.shared.has_idle_m() {
+            thread::yield_now();
+        }
+        Ok(())
     }
 
     /// Makes the threads that were asked for. Returns when to come back to those that could not be made.
