@@ -43,6 +43,8 @@ pub(crate) struct M {
     pub(crate) home: Cell<Home>,
     /// How often `lock_os_thread` guards are alive.
     pub(crate) locks: Cell<u32>,
+    /// How many calls are open that do without a P.
+    strays: Cell<u32>,
     /// How many locks it has under which its goroutine is not stopped (`sched::shield`). Written by the thread, read in its signal handler.
     shields: AtomicU32,
     pub(crate) spinning: Cell<bool>,
@@ -139,6 +141,7 @@ impl M {
             g: AtomicPtr::new(ptr::null_mut()),
             home: Cell::new(Home::User),
             locks: Cell::new(0),
+            strays: Cell::new(0),
             shields: AtomicU32::new(0),
             spinning: Cell::new(false),
             timer_slice: Cell::new(0),
@@ -252,15 +255,26 @@ impl M {
         self.owner.set_robbed(self.home.get());
     }
 
-    /// Such a thread makes a call that works without a P, until [`set_robbed`](Self::set_robbed).
+    /// Such a thread makes a call that works without a P: in NOP, where a handler that comes leaves everything alone. Within one it may open another, as a plain
+    /// thread may.
     pub(crate) fn begin_stray(&self) {
-        let was = self.owner.stop_robbed();
-        debug_assert!(was.is_some(), "it had been robbed, for good");
+        if !self.is_stray() {
+            let was = self.owner.stop_robbed();
+            debug_assert!(was.is_some(), "it had been robbed, for good");
+        }
+        self.strays.set(self.strays.get() + 1);
+    }
+
+    pub(crate) fn end_stray(&self) {
+        self.strays.set(self.strays.get() - 1);
+        if !self.is_stray() {
+            self.set_robbed();
+        }
     }
 
     /// Whether it is in such a call.
     pub(crate) fn is_stray(&self) -> bool {
-        self.shared().stopped.load(Relaxed) && self.owner.state() == State::Nop
+        self.strays.get() != 0
     }
 
     /// The thread takes possession of a P it was given.

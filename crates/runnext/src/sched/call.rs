@@ -37,18 +37,9 @@ use crate::p::P;
 /// An open runtime call. Not `Send`: it speaks for the calling thread.
 pub(crate) struct Call {
     m: Option<&'static M>,
-    manner: Manner,
+    /// It must not move the goroutine to another thread: a function that is not said to block opened it.
+    brief: bool,
     _here: PhantomData<*const ()>,
-}
-
-/// What may become of the goroutine in a call.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Manner {
-    Usual,
-    /// It must not move to another thread: a function that is not said to block opened it.
-    Brief,
-    /// The same of one that its runtime has abandoned, on a thread that gets no P any more: like a plain one, but in NOP.
-    Stray,
 }
 
 impl Call {
@@ -78,14 +69,14 @@ impl Call {
         {
             m.shared().freeze(m);
         }
-        Call::new(m, Manner::Usual)
+        Call::new(m, false)
     }
 
     #[inline]
-    fn new(m: Option<&'static M>, manner: Manner) -> Call {
+    fn new(m: Option<&'static M>, brief: bool) -> Call {
         Call {
             m,
-            manner,
+            brief,
             _here: PhantomData,
         }
     }
@@ -96,24 +87,26 @@ impl Call {
     /// It works for goroutines that were abandoned too, as on a plain thread if there is no P: others may wait for what they do, or for locks they hold.
     #[inline]
     pub(crate) fn brief() -> Call {
-        let m = m::current();
-        match m {
-            Some(m) if !m.try_enter() => enter_briefly(m),
-            _ => Call::new(m, Manner::Brief),
+        let mut m = m::current();
+        if let Some(own) = m
+            && !own.try_enter()
+        {
+            m = enter_briefly(own);
         }
+        Call::new(m, true)
     }
 
     /// As [`brief`](Self::brief), for one that cannot do without its P: the abandoned stop here.
     #[inline]
     pub(super) fn brief_with_p() -> Call {
         let mut call = Call::enter();
-        call.manner = Manner::Brief;
+        call.brief = true;
         call
     }
 
     /// The call that the worker opened when it resumed this goroutine.
     pub(super) fn resumed() -> Call {
-        Call::new(m::current(), Manner::Usual)
+        Call::new(m::current(), false)
     }
 
     /// Ends the call without leaving RT: the goroutine is about to return to its worker.
@@ -283,11 +276,11 @@ impl Drop for Call {
     fn drop(&mut self) {
         if let Some(m) = self.m {
             m.leave();
-            if m.note.is_left() && self.manner == Manner::Usual {
+            if m.note.is_left() && !self.brief {
                 give_way(m, Way::Switch);
             }
-        } else if self.manner == Manner::Stray {
-            leave_stray();
+        } else if let Some(m) = m::current() {
+            m.end_stray();
         }
     }
 }
@@ -481,25 +474,14 @@ pub(super) fn enter_slow(m: &'static M) -> bool {
     resumed
 }
 
-/// [`Call::brief`] on a thread without a P.
+/// [`Call::brief`] on a thread that has lost its P. None: it gets none any more, and goes on as a plain one.
 #[cold]
-fn enter_briefly(m: &'static M) -> Call {
-    // What a plain thread does within one call may open another.
-    if m.is_stray() {
-        return Call::new(None, Manner::Brief);
+fn enter_briefly(m: &'static M) -> Option<&'static M> {
+    if !m.is_stray() && enter_slow(m) {
+        return Some(m);
     }
-    if enter_slow(m) {
-        return Call::new(Some(m), Manner::Brief);
-    }
-    m.begin_stray(); // a handler that comes now leaves everything alone, as in RT
-    Call::new(None, Manner::Stray)
-}
-
-#[cold]
-fn leave_stray() {
-    if let Some(m) = m::current() {
-        m.set_robbed();
-    }
+    m.begin_stray();
+    None
 }
 
 /// Takes possession of a P.
