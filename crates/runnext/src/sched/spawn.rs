@@ -339,7 +339,7 @@ pub(super) fn end(g: &G, after: After) -> Call {
 
 /// The goroutine has ended: says so, and does what is left to do after that. `after` comes last: with it go those whose frames an unwanted
 /// result may borrow from.
-#[inline]
+#[inline(always)] // the end of every goroutine, and seldom that of one whose runtime has stopped
 pub(super) fn tell(mut call: Call, g: &G, after: After) -> Call {
     let (joiner, held) = g.finish();
     // SAFETY: registered by the joiner, and given to us by `finish`.
