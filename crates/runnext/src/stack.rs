@@ -232,10 +232,11 @@ struct Tables {
 struct Table(Region);
 
 impl Tables {
-    fn new() -> Result<Tables, map::Refused> {
+    fn new(class: u8) -> Result<Tables, map::Refused> {
         Ok(Tables {
             links: Table::new(MAX_SLOTS)?,
-            starts: Table::new(MAX_SLOTS)?,
+            // Not more than it needs: even unused, address space counts where that is limited (`ulimit -v`).
+            starts: Table::new(MAX_SLOTS.div_ceil(per_chunk(class) as usize))?,
             numbers: Table::new(ADDRESS_SPACE / CHUNK)?,
             chunks: 0,
         })
@@ -547,7 +548,7 @@ impl ClassInner {
     /// Up to `most` stacks that need a guard: slots that have never been used. An error if there is not even one.
     fn carve(&mut self, class: u8, most: usize, into: &mut Handful) -> Result<(), NoStack> {
         if self.tables.is_none() {
-            self.tables = Some(Tables::new()?);
+            self.tables = Some(Tables::new(class)?);
         }
         while into.len < most {
             let slot = match self.bare.pop(links(&self.tables)) {

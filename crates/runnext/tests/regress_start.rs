@@ -160,3 +160,21 @@ fn without_a_thread_for_goroutines_it_does_not_start() {
     })
     .passed();
 }
+
+/// The first stack of a runtime took 200 MiB of address space, 64 of them for a table of which it can use a 256th.
+#[test]
+fn the_first_stack_does_not_take_much_address_space() {
+    fn address_space() -> usize {
+        let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+        statm.split(' ').next().unwrap().parse::<usize>().unwrap() * 4096
+    }
+    // One arena: glibc reserves 64 MiB for each further one.
+    child(&[("MALLOC_ARENA_MAX", "1")], || {
+        let rt = build().unwrap();
+        let before = address_space();
+        rt.run(|| ());
+        let taken = address_space() - before;
+        assert!(taken < 160 << 20, "{} MiB", taken >> 20);
+    })
+    .passed();
+}
