@@ -244,8 +244,8 @@ impl Runtime {
     /// Waits up to `grace` for all goroutines to end, also those that are started meanwhile, then stops the scheduler. Goroutines that
     /// have not ended are abandoned: they are not dispatched again, and are not unwound, so what they own is leaked. One that is in the middle of computing, or in a
     /// blocking call, goes on with that on its thread, and stops for ever at its next call that may block, at the latest; one that ends before
-    /// that has ended. Futures that are waiting are
-    /// dropped, on the calling thread, or on that of who joins one just then.
+    /// that has ended. Futures that are waiting are dropped: on the calling thread, on that of who joins one just then, or, if one is woken meanwhile, on a thread made
+    /// for that; never by who wakes it.
     ///
     /// Threads and file descriptors of the runtime are gone when this returns, but those an abandoned goroutine
     /// is using at that moment.
