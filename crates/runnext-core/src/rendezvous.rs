@@ -376,24 +376,8 @@ mod loom;
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::testing::Mutexes;
     use crate::waiting::node;
-    use std::sync::{Mutex, MutexGuard, PoisonError};
-
-    struct Mutexes;
-
-    // SAFETY: that is what a mutex does.
-    unsafe impl Locks for Mutexes {
-        type Lock<V> = Mutex<V>;
-        type Guard<'a, V: 'a> = MutexGuard<'a, V>;
-
-        fn new<V>(value: V) -> Mutex<V> {
-            Mutex::new(value)
-        }
-
-        fn lock<V>(lock: &Mutex<V>) -> MutexGuard<'_, V> {
-            lock.lock().unwrap_or_else(PoisonError::into_inner)
-        }
-    }
 
     /// Sleeps never: its ticket is all there is of it.
     #[derive(Clone, Copy, Debug)]

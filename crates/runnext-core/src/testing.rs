@@ -1,9 +1,32 @@
-//! What the tests of this crate queue: numbered items with a link.
+//! What the tests of this crate share: numbered items with a link, to queue; the locks of their channels.
 
 use core::ptr::NonNull;
 
+use crate::flavor::Locks;
 use crate::list::Linked;
 use crate::shim::{AtomicPtr, UnsafeCell};
+
+#[cfg(loom)]
+use ::loom::sync::{Mutex, MutexGuard};
+#[cfg(not(loom))]
+use std::sync::{Mutex, MutexGuard};
+
+/// Locks of std, or of loom, whose models do without those of the runtime: `lock_word` has its own.
+pub(crate) struct Mutexes;
+
+// SAFETY: that is what a mutex does.
+unsafe impl Locks for Mutexes {
+    type Lock<V> = Mutex<V>;
+    type Guard<'a, V: 'a> = MutexGuard<'a, V>;
+
+    fn new<V>(value: V) -> Mutex<V> {
+        Mutex::new(value)
+    }
+
+    fn lock<V>(lock: &Mutex<V>) -> MutexGuard<'_, V> {
+        lock.lock().expect("no panic")
+    }
+}
 
 /// A stand-in for a goroutine.
 #[derive(Debug)]

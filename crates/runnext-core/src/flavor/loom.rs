@@ -8,10 +8,10 @@
 use core::mem::MaybeUninit;
 use core::ptr::{self, NonNull};
 
-use ::loom::sync::{Arc, Condvar, Mutex, MutexGuard};
+use ::loom::sync::{Arc, Condvar, Mutex};
 use ::loom::thread;
 
-use super::{Flavor, Locks};
+use super::Flavor;
 use crate::shim::{
     AtomicU32,
     Ordering::{AcqRel, Relaxed, Release},
@@ -21,23 +21,8 @@ use crate::waiting::{Mode, Node, Outcome, Step, Waiter, node};
 
 mod models;
 
+pub(crate) use crate::testing::Mutexes;
 pub(crate) use models::*;
-
-pub(crate) struct Mutexes;
-
-// SAFETY: that is what a mutex does.
-unsafe impl Locks for Mutexes {
-    type Lock<V> = Mutex<V>;
-    type Guard<'a, V: 'a> = MutexGuard<'a, V>;
-
-    fn new<V>(value: V) -> Mutex<V> {
-        Mutex::new(value)
-    }
-
-    fn lock<V>(lock: &Mutex<V>) -> MutexGuard<'_, V> {
-        lock.lock().unwrap()
-    }
-}
 
 /// Where one party sleeps.
 struct Bed {

@@ -61,7 +61,7 @@ pub mod ledger;
 mod loom;
 pub mod preempt;
 pub mod shared;
-mod stall;
+mod spell;
 #[cfg(all(test, not(loom)))]
 mod tables;
 pub mod vtime;

@@ -32,7 +32,7 @@
 
 use super::bucket::{BORROW, Bucket};
 use super::config::{MS, Priority, Quota};
-use super::stall::Stall;
+use super::spell::Spell;
 use super::vtime::{self, Clock, FORGET};
 use super::word::Word;
 use super::{Clocks, MAX_PROCS, Usage};
@@ -68,11 +68,6 @@ pub(super) struct Paid {
     owed: Option<i64>,
 }
 
-/// Of a beginning that may not have been noted, or be one of another thread's clock.
-pub(super) fn since(at: u64, now: u64) -> u64 {
-    if at == 0 { 0 } else { now.saturating_sub(at) }
-}
-
 /// One group. See the [module](self).
 #[derive(Debug)]
 #[repr(C, align(128))] // in this order: what a scan reads is on one line
@@ -97,11 +92,11 @@ pub struct Group {
     credit: AtomicU64,
     slept: AtomicU64,
     until: AtomicU64,
-    /// When the pause that goes on began; 0: there is none, or nobody has noted it yet.
-    stopped_at: AtomicU64,
-    throttled_ns: AtomicU64,
+    /// It was throttled or held.
+    stopped: Spell,
     throttled_count: AtomicU64,
-    stall: Stall,
+    /// Something of it waited, and no P ran it.
+    stalled: Spell,
     on: [AtomicU64; MAX_PROCS / 64],
 }
 
@@ -122,10 +117,9 @@ impl Group {
             credit: AtomicU64::new(0),
             slept: AtomicU64::new(0),
             until: AtomicU64::new(0),
-            stopped_at: AtomicU64::new(0),
-            throttled_ns: AtomicU64::new(0),
+            stopped: Spell::none(),
             throttled_count: AtomicU64::new(0),
-            stall: Stall::none(),
+            stalled: Spell::none(),
             on: std::array::from_fn(|_| AtomicU64::new(0)),
         }
     }
@@ -139,16 +133,11 @@ impl Group {
         self.credit.store(0, Relaxed);
         // So long ago that nothing of the place's former life counts.
         self.slept.store(now.wrapping_sub(FORGET), Relaxed);
-        for word in [
-            &self.queued,
-            &self.cpu,
-            &self.until,
-            &self.throttled_ns,
-            &self.throttled_count,
-        ] {
+        for word in [&self.queued, &self.cpu, &self.until, &self.throttled_count] {
             word.store(0, Relaxed);
         }
-        self.stall.reset();
+        self.stopped.reset();
+        self.stalled.reset();
     }
 
     /// Claims the place for a new group, or gives it up; false if it is not in the state `from`.
@@ -222,9 +211,9 @@ impl Group {
         let word = self.word();
         Usage {
             cpu_ns: self.cpu.load(Relaxed),
-            throttled_ns: self.throttled_ns.load(Relaxed),
+            throttled_ns: self.stopped.ns(),
             throttled_count: self.throttled_count.load(Relaxed),
-            stalled_ns: self.stall.ns(),
+            stalled_ns: self.stalled.ns(),
             queued: self.queued() as usize,
             running: self.running() as usize,
             lag_ns: if word.is_active() {
@@ -338,7 +327,7 @@ impl Group {
         let (old, _) = self.change(clocks, now, Word::came);
         let first = old.present() == 0;
         if first && self.running() == 0 {
-            self.stall.begin(now);
+            self.stalled.begin(now);
         }
         first
     }
@@ -349,7 +338,7 @@ impl Group {
         let (_, new) = self.change(clocks, now, Word::went);
         let last = new.present() == 0;
         if last {
-            self.stall.end(now);
+            self.stalled.end(now);
         }
         last
     }
@@ -405,36 +394,27 @@ impl Group {
         self.note_pause(old, new, now);
     }
 
-    /// It may be stopped for two reasons at once, and by two Ps: a pause lasts while there is any. Who ends one before its beginning is
-    /// noted loses it.
+    /// It may be stopped for two reasons at once, and by two Ps: a pause lasts while there is any.
     fn note_pause(&self, old: Word, new: Word, now: u64) {
         match (old.is_stopped(), new.is_stopped()) {
             (false, true) => {
-                self.stopped_at.store(now, Relaxed);
+                self.stopped.begin(now);
                 self.throttled_count.fetch_add(1, Relaxed);
             }
-            (true, false) => {
-                let pause = since(self.stopped_at.swap(0, Relaxed), now);
-                self.throttled_ns.fetch_add(pause, Relaxed);
-            }
+            (true, false) => self.stopped.end(now),
             _ => {}
         }
     }
 
     /// How long it has been stopped now.
     pub(super) fn paused_ns(&self, now: u64) -> u64 {
-        match self.word().is_stopped() {
-            true => since(self.stopped_at.load(Relaxed), now),
-            false => 0,
-        }
+        self.stopped.goes_on_for(self.word().is_stopped(), now)
     }
 
     /// For how long it has had something to run by now, and no P runs it.
     pub(super) fn stalled_ns(&self, now: u64) -> u64 {
-        match self.word().present() != 0 && self.running() == 0 {
-            true => self.stall.goes_on_for(now),
-            false => 0,
-        }
+        let waits = self.word().present() != 0 && self.running() == 0;
+        self.stalled.goes_on_for(waits, now)
     }
 
     // ---- service ----
@@ -443,7 +423,7 @@ impl Group {
     #[inline]
     pub(super) fn begin_run(&self, now: u64) {
         if self.running.fetch_add(1, Relaxed) == 0 {
-            self.stall.end(now);
+            self.stalled.end(now);
         }
     }
 
@@ -451,7 +431,7 @@ impl Group {
     #[inline]
     pub(super) fn end_run(&self, now: u64) {
         if self.running.fetch_sub(1, Relaxed) == 1 && self.word().present() != 0 {
-            self.stall.begin(now);
+            self.stalled.begin(now);
         }
     }
 

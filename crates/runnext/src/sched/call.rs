@@ -279,7 +279,9 @@ impl Drop for Call {
             if m.note.is_left() && !self.brief {
                 give_way(m, Way::Switch);
             }
-        } else if let Some(m) = m::current() {
+        } else if self.brief
+            && let Some(m) = m::current()
+        {
             m.end_stray();
         }
     }

@@ -75,7 +75,8 @@ fn queue(g: &G) {
     Call::brief().ready(g);
     // SAFETY: the caller's waker counts the header, and with it the runtime's memory.
     let shared = unsafe { super::shared_of(g) };
-    if shared.stopped.load(SeqCst) {
+    // One with a stack is abandoned, and stays where it is.
+    if g.is_stackless() && shared.stopped.load(SeqCst) {
         shared.queued_late();
     }
 }
