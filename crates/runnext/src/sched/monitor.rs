@@ -257,6 +257,7 @@ pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<()> {
         events: Watch::new(),
         began: 0,
         looked: 0,
+        regular_at: 0,
         blocked_at: None,
         all_light: false,
         lacks_cpu: false,
@@ -318,6 +319,8 @@ struct Keeper {
     /// When the last look began; the same if it looked at all Ps, else 0.
     began: u64,
     looked: u64,
+    /// When all Ps are to be looked at again, if nobody light has come by then.
+    regular_at: u64,
     /// When it last took a P from a thread that blocked and had not said so.
     blocked_at: Option<u64>,
     /// No P runs a hog.
@@ -487,6 +490,9 @@ impl Keeper {
         let mut pace = CALM_NS;
         let timer = shared.all_ps().any(|p| shared.timer_waits(p, now));
         let waiting = shared.urgent_len() + usize::from(timer);
+        if waiting == 0 && now < self.regular_at && self.all_compute(now) {
+            return (SHORT, self.regular_at);
+        }
         let on_its_way = self.on_its_way(now);
         let mut light = waiting.saturating_sub(on_its_way);
         let (mut lively, mut answers) = (true, false);
@@ -511,6 +517,7 @@ impl Keeper {
             self.parted_at = now;
             shared.part_crowds();
         }
+        self.regular_at = now + pace;
         let may_ask = shared.config.preemption && !shared.groups.is_used();
         // Who was asked may give way to another that came meanwhile; and nothing else brings the monitor back to a timer.
         if may_ask && (timer && answers || waiting > 0 && on_its_way > 0 && !lively) {

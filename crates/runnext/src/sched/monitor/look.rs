@@ -89,12 +89,65 @@ impl Keeper {
         p.tick.load(Relaxed).wrapping_sub(before) >= LIVELY
     }
 
+    /// Whether a thread blocked lately without having said so.
+    fn blocked_lately(&self, now: u64) -> bool {
+        self.blocked_at.is_some_and(|at| now < at + FORGIVEN_NS)
+    }
+
     /// How soon to look again at Ps that dispatch one after the other.
     pub(super) fn lively_pace(&self, now: u64) -> u64 {
-        match self.blocked_at {
-            Some(at) if now < at + FORGIVEN_NS => LIVELY_NS,
-            _ => CALM_NS,
+        match self.blocked_lately(now) {
+            true => LIVELY_NS,
+            false => CALM_NS,
         }
+    }
+
+    /// Whether all Ps run hogs and nobody light waits behind one: what was asked for at the last look has been done. Then it is only noted who runs, so that the
+    /// next look knows for how long; the kernel is not asked for more.
+    pub(super) fn all_compute(&mut self, now: u64) -> bool {
+        let shared = Arc::clone(&self.shared);
+        let procs = shared.procs();
+        self.make_room(procs);
+        for p in shared.all_ps().take(procs) {
+            // SAFETY: I2.
+            let m = unsafe { p.m.load(Acquire).as_ref() };
+            let Some(m) = m.filter(|m| m.g().is_some_and(|g| !g.is_light())) else {
+                return false;
+            };
+            let look = self.glance(p, m, now);
+            if look.word.state() != State::User || p.light_waits() {
+                return false;
+            }
+            self.looks[p.id] = look;
+        }
+        true
+    }
+
+    /// What is to be seen of one P and its thread at once.
+    fn glance(&self, p: &P, m: &M, now: u64) -> Look {
+        let last = &self.looks[p.id];
+        let (word, slice) = (m.look(), p.slice.load(Relaxed));
+        let since = match slice == last.slice && last.since != 0 {
+            true => last.since,
+            false => now,
+        };
+        let mut look = Look {
+            m: m.id,
+            word,
+            tick: p.tick.load(Relaxed),
+            slice,
+            at: now,
+            asked: last.asked,
+            since,
+            since_cpu: 0,
+            cpu: 0,
+        };
+        if word.state() == State::User {
+            look.cpu = m.cpu_ns().unwrap_or(0);
+            let known = since == last.since && last.m == m.id && last.since_cpu != 0;
+            look.since_cpu = if known { last.since_cpu } else { look.cpu };
+        }
+        look
     }
 
     /// One look at one P. Returns how soon to look again.
@@ -103,32 +156,15 @@ impl Keeper {
         let Some(m) = (unsafe { p.m.load(Acquire).as_ref() }) else {
             return STEADY_NS;
         };
-        let word = m.look();
         let last = self.looks[p.id];
-        let slice = p.slice.load(Relaxed);
-        let mut look = Look {
-            m: m.id,
-            word,
-            tick: p.tick.load(Relaxed),
-            slice,
-            at: now,
-            asked: last.asked,
-            since: now,
-            since_cpu: 0,
-            cpu: 0,
-        };
-        if slice == last.slice && last.since != 0 {
-            look.since = last.since;
-        }
+        let mut look = self.glance(p, m, now);
+        let word = look.word;
         let same = last.m == m.id && last.word == word;
         let (mut pace, mut whole) = (STEADY_NS, false);
         match word.state() {
             State::Blk if same => self.take(m, word, now),
             State::Blk => pace = FAST_NS,
             State::User => {
-                look.cpu = m.cpu_ns().unwrap_or(0);
-                let known = look.since == last.since && last.m == m.id && last.since_cpu != 0;
-                look.since_cpu = if known { last.since_cpu } else { look.cpu };
                 let state = LazyCell::new(|| m.kernel_state()); // a system call: once
                 if same && idled(&look, &last) && is_asleep(*state) {
                     self.take(m, word, now);
@@ -137,8 +173,9 @@ impl Keeper {
                     // One that is on a CPU, or waits for one, is not about to be taken for blocked; nor is one known to compute.
                     let hog = m.g().is_some_and(|g| !g.is_light());
                     whole = last.m == m.id && used > (now - last.at) / 4 * 3;
-                    // One that is new here may have come to sleep.
-                    if !whole && is_asleep(*state) {
+                    // One that is new here may have come to sleep. If it has computed so far the next look is soon enough to see that.
+                    let trusted = hog && !self.blocked_lately(now);
+                    if !whole && !trusted && is_asleep(*state) {
                         pace = FAST_NS;
                     } else if whole && same || hog {
                         pace = CALM_NS;
@@ -154,7 +191,7 @@ impl Keeper {
             }
             _ => {}
         }
-        self.lacks_cpu |= !whole;
+        self.lacks_cpu |= last.m == m.id && !whole;
         self.all_light &= m.g().is_none_or(G::is_light);
         self.looks[p.id] = look;
         pace
