@@ -1,14 +1,14 @@
 //! A guide in chapters; every program in it is a test.
 //!
-//! | chapter           | for whom                                                       |
+//! | chapter           | for                                                            |
 //! |-------------------|----------------------------------------------------------------|
-//! | [`tour`]          | everybody: the whole API in ten small programs                 |
-//! | [`from_go`]       | who knows Go: the same things under their names here, and what differs |
-//! | [`from_tokio`]    | who knows tokio: what becomes of `async`, and what to watch     |
-//! | [`from_threads`]  | who uses threads: what changes in a program, which is little    |
-//! | [`groups`]        | who has work of different importance                           |
-//! | [`thread_locals`] | everybody, before the first release: the one contract           |
-//! | [`deploying`]     | who runs it: limits, containers, stacks, signals                |
+//! | [`tour`]          | everybody: the whole API in eleven small programs              |
+//! | [`from_go`]       | Go programmers: what each thing is called here, and what differs |
+//! | [`from_tokio`]    | tokio users: what becomes of `async`, and what to watch out for |
+//! | [`from_threads`]  | programs that use threads: what changes, which is little       |
+//! | [`groups`]        | services whose work differs in importance                      |
+//! | [`thread_locals`] | everybody, before the first release: the one contract          |
+//! | [`deploying`]     | operators: limits, containers, stacks, signals, settings       |
 //!
 //! # Example
 //! ```

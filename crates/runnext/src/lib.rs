@@ -1,8 +1,8 @@
-//! Goroutines for Rust: plain blocking code, as many functions at once as you like, on a few threads.
+//! Goroutines for Rust: plain blocking code, in any number of goroutines, on a few threads.
 //!
-//! [`go`] starts a goroutine. It has a stack of its own, so it may block anywhere, in any function it calls; the scheduler
-//! then runs others on the same thread. Nothing has to be `async`, and nothing has to give way by itself: code that
-//! computes for long is preempted, code that blocks in the kernel loses its processor to others.
+//! [`go`] starts a goroutine. It has a stack of its own, so it may block in any function it calls; its thread then runs
+//! other goroutines. Nothing has to be `async` and nothing has to yield: a goroutine that computes for long is preempted, and
+//! one that blocks in the kernel loses its processor to others.
 //!
 //! ```
 //! use runnext::{chan, go};
@@ -20,38 +20,52 @@
 //! ```
 //!
 //! # The guide
-//! [`guide::tour`] shows everything in ten small programs. Then, depending on where you come from: [`guide::from_go`],
+//! [`guide::tour`] shows everything in eleven small programs. Then, depending on where you come from: [`guide::from_go`],
 //! [`guide::from_tokio`], [`guide::from_threads`]. When work differs in importance: [`guide::groups`]. Before a release:
 //! [`guide::thread_locals`] and [`guide::deploying`].
 //!
 //! # The thread-local contract
-//! A goroutine may go on running on another thread after any call that can park it: any whose documentation has a `# Blocks`
-//! section. The drops of a [`sync::MutexGuard`] and a [`sync::RwLockWriteGuard`] are among them. Code that runs in goroutines
-//! must therefore not keep a borrow of a `thread_local!`, or a handle into one, over such a call.
-//! [`Builder::build`] is `unsafe` for this reason alone; [`macro@main`] and [`macro@test`] accept the contract on the
-//! program's behalf. [`goroutine_local!`] is the replacement, [`lock_os_thread`] the way out for a library that
-//! needs its thread. [`hazard`] reports breaches by what it was told of ([`hazard::hold`]), and has a list of how popular crates behave.
-//! Preemption never moves a goroutine and adds nothing to this.
+//! After any call that can park it, a goroutine may resume on a different thread. Such calls are those whose
+//! documentation has a `# Blocks` section; dropping a [`sync::MutexGuard`] or a [`sync::RwLockWriteGuard`] is one of them. Code
+//! that runs in goroutines must therefore not hold a borrow of a `thread_local!`, or a handle into one, across such a call:
+//! that is undefined behaviour. Preemption never moves a goroutine and adds nothing to this.
+//!
+//! [`Builder::build`] is `unsafe` for this reason alone; [`macro@main`] and [`macro@test`] accept the contract on the program's
+//! behalf. Use [`goroutine_local!`] in place of `thread_local!`, and [`lock_os_thread`] around a library that needs its thread.
+//! [`hazard`] lists how popular crates behave, and reports violations that involve a value registered with [`hazard::hold`].
 //!
 //! # What is where
 //! | to                                     | use                                                             |
 //! |----------------------------------------|-----------------------------------------------------------------|
-//! | start and wait                         | [`go`], [`scope()`], [`JoinHandle`], [`goroutine::Builder`]      |
-//! | talk                                   | [`chan`]                                                        |
-//! | share                                  | [`sync`], [`goroutine_local!`]                                  |
-//! | wait for a time                        | [`time`]                                                        |
-//! | talk to the network, use files         | [`net`], [`fs`]                                                 |
-//! | call what blocks the thread            | [`blocking`]; unmarked calls are noticed, a little later        |
-//! | use async code                         | [`block_on`], [`spawn`], [`future`]                             |
-//! | share out CPU time                     | [`TaskGroup`], [`checkpoint`]                                    |
-//! | set up                                 | [`macro@main`], [`macro@test`], [`Runtime`]                     |
+//! | start goroutines and wait for them     | [`go`], [`scope()`], [`JoinHandle`], [`goroutine::Builder`]      |
+//! | pass values between them               | [`chan`], [`select!`]                                           |
+//! | share data                             | [`sync`], [`goroutine_local!`]                                  |
+//! | sleep, set timers                      | [`time`]                                                        |
+//! | cancel, set a deadline for a request   | [`context`]                                                     |
+//! | use the network and files              | [`net`], [`fs`]                                                 |
+//! | call code that blocks the thread       | [`blocking`]; unmarked calls are detected, a little later       |
+//! | use async code                         | [`block_on`], [`spawn`], [`future`]; hyper 1: feature `hyper`      |
+//! | divide CPU time                        | [`TaskGroup`], [`checkpoint`]                                   |
+//! | configure, test                        | [`macro@main`], [`macro@test`], [`Runtime`], [`Builder`]        |
+//! | observe a running program              | [`stats`], [`dump`], [`trace`]                                  |
+//! | check the thread-local contract        | [`hazard`]                                                      |
 //!
-//! Everything that waits works on plain threads too, and then blocks the thread.
+//! Everything that waits also works on plain threads, where it blocks the thread.
+//!
+//! # Cargo features
+//! | feature     | default | gives                                                                         |
+//! |-------------|---------|-------------------------------------------------------------------------------|
+//! | `async`     | yes     | [`block_on`], [`spawn`], awaitable [`JoinHandle`]s, futures-io's traits for sockets |
+//! | `backtrace` | yes     | call stacks of waiting goroutines in [dumps](dump)                            |
+//! | `hyper`     | no      | `hyper::{Io, Executor, Timer}` for hyper 1; turns on `async`                  |
+//! | `tracing`   | no      | spans of the `tracing` crate in [traces](trace): `trace::Layer`               |
+//!
+//! The crate is not on crates.io yet: `runnext = { git = "https://github.com/runnext/runnext" }`.
 //!
 //! # Limits
 //! Stacks do not grow (256 KiB of address space by default, of which only touched pages use memory); an overflow is reported
-//! with the goroutine's number, name and origin, and kills the process. Goroutines that have not ended when their
-//! runtime goes are abandoned, not unwound. Linux on x86-64 only, for now.
+//! with the goroutine's number, name and origin, and kills the process. Goroutines still alive when their runtime shuts down
+//! are abandoned, not unwound. Linux on x86-64 only, for now.
 
 #![warn(missing_debug_implementations)]
 // The mechanism below `future` is part of the scheduler; without its surface it stands idle.
