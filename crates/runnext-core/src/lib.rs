@@ -1,9 +1,9 @@
 //! The scheduler's structures that have never heard of threads.
 //!
-//! Everything here is either a plain value (`&mut self`, no clock, no dice of its own) or a small
-//! structure, mostly without locks, whose interleavings loom walks through. Nothing parks, reads a clock or
-//! makes a system call, and locks are the caller's: the runtime drives these with real threads, the simulator with one thread
-//! and a virtual clock, and both get the same answers.
+//! Everything here is either a plain value (`&mut self`, no clock, no random numbers of its own) or a small
+//! structure, mostly without locks, whose interleavings loom explores. Nothing parks, reads a clock or
+//! makes a system call, and locks are supplied by the caller. So the runtime can drive these structures with real threads and the tests
+//! with one thread and a virtual clock; so far that is done for the policy of task groups (`tests/groups`).
 //!
 //! | module     | what                                                        | shared?                   |
 //! |------------|-------------------------------------------------------------|---------------------------|

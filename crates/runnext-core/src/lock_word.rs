@@ -1,22 +1,23 @@
 //! The words of the runtime's own lock: who has it, and whether somebody sleeps for it.
 //!
 //! # Why this shape
-//! A channel's operation is little more than taking such a lock and giving it back, and each compare-and-swap in it is a quarter of its
-//! price. Taking needs one. Giving back need not: it is a store, and a look at who sleeps. Somebody might be about to, just then; as that is rare,
-//! the one who goes to sleep pays for the fence of both ([`fence`]).
-//! Rejected: one word of three values (free, held, held and slept for), which is given back by a swap: 14 ns of 48 for a send and a receive.
+//! A channel operation is little more than locking and unlocking such a lock, and each compare-and-swap is a quarter of its cost. Locking
+//! needs one. Unlocking does not: it is a store, followed by a check for sleepers. A locker may be about to sleep at that moment; as that
+//! is rare, the locker that goes to sleep pays for the fences of both sides ([`fence`]).
+//! Rejected: one word of three values (free, held, held with sleepers), which is unlocked by a swap: 14 ns of 48 for a send and a receive.
 //!
 //! # Protocol
-//! take:  CAS FREE → HELD; else for a while now and then again; else sleep:
-//!        1 count in `sleepers`  2 heavy fence  3 CAS FREE → HELD: done, count out  4 sleep while HELD, then 3
-//! give:  1 store FREE  2 light fence  3 `sleepers` is not 0: wake one
+//! lock:   CAS FREE → HELD; if that fails, retry for a while, with pauses; if it still fails, sleep:
+//!         1 increment `sleepers`  2 heavy fence  3 CAS FREE → HELD: done, decrement `sleepers`  4 sleep while HELD, then from 3
+//! unlock: 1 store FREE  2 light fence  3 if `sleepers` is not 0: wake one
 //!
-//! Who wakes the sleeper if it goes to sleep right now? Whoever has the lock then. The heavy fence falls somewhere in its giving back: before 3, and
-//! then it sees the count; or behind 1, and then the sleeper sees FREE, or HELD by another of whom the same is true.
+//! Who wakes a locker that goes to sleep right now? The holder. The locker's heavy fence takes effect somewhere in the holder's unlock: before
+//! 3, and then the holder sees `sleepers`; or after 1, and then the locker sees FREE, or HELD by another holder, for which the same is true.
 //!
 //! # Invariants
 //! I1  From FREE → HELD to the store of FREE one party has the lock; the store releases, the CAS acquires.
-//! I2  Who gives it back still looks at `sleepers`: the words stay until then. So the lock lies in what its user keeps by other means than the lock.
+//! I2  An unlock still reads `sleepers` after it has stored FREE, so the words must stay valid until then: what contains the lock must be kept
+//!     alive by something other than the lock.
 //!
 //! # Context
 //! Never allocates. Sleeping and waking are the caller's ([`Sleep`]). Tests: `RUSTFLAGS="--cfg loom" cargo test -p runnext-core --release --lib loom`.

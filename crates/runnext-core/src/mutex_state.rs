@@ -9,8 +9,8 @@
 //! Rejected: always in order (convoys: every holder that is switched off stops the line), always competing
 //! (unbounded waits), a ticket lock (no `try_lock`, no time to give up).
 //!
-//! The rules know nothing of threads and clocks: they ask a [`Gate`]. So loom walks through the code that
-//! ships, and a simulator can run it on a virtual clock.
+//! The rules know nothing of threads and clocks: they ask a [`Gate`]. So loom explores the code that
+//! ships, and tests can run it on a virtual clock.
 //!
 //! # Words
 //! *token*: what an unlocker leaves at the gate and one waiter takes. *awake*: a locker that is running and will

@@ -2,7 +2,7 @@
 //!
 //! # Why this shape
 //! Every choice left to chance (whom to rob first, which `select!` case, chaos mode) rolls one of these, so
-//! a run under the simulator replays from its seed. One per P, so rolling takes no atomics. The
+//! choices replay from a seed. One per P, so rolling takes no atomics. The
 //! generator is splitmix64: eight bytes, no bad seeds, and neighbouring seeds give unrelated streams, so
 //! `seed + p` is a fine seed for P number `p`. Rejected: xorshift (zero is a fixed point, near seeds start alike);
 //! `std`'s `RandomState` (not replayable).

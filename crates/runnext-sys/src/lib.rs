@@ -30,7 +30,7 @@
 //! never touch `errno` at all.
 //!
 //! # Platforms
-//! Linux on x86-64 (tested) and aarch64 (kept compiling). Kernel features newer than 5.4 are
+//! Linux on x86-64 (tested) and aarch64 (neither built nor tested by CI). Kernel features newer than 5.4 are
 //! probed for at run time and have a fallback.
 
 #[cfg(not(all(

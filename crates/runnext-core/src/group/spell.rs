@@ -1,12 +1,13 @@
-//! For how long, in all, something was so of a group: that it was stopped, or that it had something to run and nothing of it ran.
+//! The total time for which a condition of a group held: that it was throttled, or that it had goroutines to run and none of them ran.
 //!
 //! # Why this shape
-//! It changes where Ps begin and end turns, and where the first of a group is queued: two plain words, and no order between them and the counts they
-//! follow. Who begins a spell *overwrites* the time, so what a slower one left behind after the spell had ended is never counted: it is gone when the next
-//! begins, and only the one who ends a spell adds it up. One that begins and ends while both are on their way may be lost; it was that short.
+//! A *spell* is one period for which the condition holds. Spells begin and end where Ps begin and end turns, and where the first goroutine of a
+//! group is queued. Two plain words are enough, unordered with respect to the counts they follow. Beginning a spell *overwrites* its start time, so
+//! a start that a slow thread stores after its spell has ended is never counted: the next beginning replaces it, and only the end of a spell adds
+//! to the total. A spell that begins and ends while both threads are still on their way may be lost; it was that short.
 //!
-//! Rejected, for stalls: sampling by the monitor (short waits, which are what latency is about, would be missed); the sum of all waits of goroutines, which grows
-//! with their number and is in the histogram of latencies already.
+//! Rejected, for stalls: sampling by the monitor (it misses short waits, which are what latency is about); the sum of the waits of all goroutines,
+//! which grows with their number and is in the latency histogram already.
 
 use crate::shim::{AtomicU64, Ordering::Relaxed};
 

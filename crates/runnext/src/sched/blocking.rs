@@ -1,9 +1,9 @@
 //! `blocking`: a call that may sit in the kernel, or in foreign code, for long.
 //!
-//! The goroutine keeps its thread and, at first, its P; but in the BLK state anybody may take the P away, at
-//! once and without asking the kernel whether the thread really sleeps. Short sections so cost a few stores; long ones cost the P's
-//! other goroutines one tick of the monitor. Giving the P away on entry would cost two thread switches each time, which is
-//! thousands of times as much (`bench syscall` has the price as it is).
+//! The goroutine keeps its thread and, at first, its P. In the BLK state the monitor may take the P as soon as it has seen the same
+//! section in two looks, without asking the kernel whether the thread really sleeps. So short sections cost a few stores, and long
+//! ones cost the P's other goroutines the time between two looks of the monitor. Giving the P away on entry would cost two thread
+//! switches each time, which is thousands of times as much (`bench syscall` has the price as it is).
 
 use std::ptr;
 

@@ -4,12 +4,17 @@
 //! the two the thread is in RT: it owns its P and nobody takes it away. On a plain thread a `Call` is nothing, and parking
 //! is sleeping.
 //!
+//! # Words
+//! *brief*: a call opened by a function whose documentation has no `# Blocks`. It must not move the goroutine, so it never gives way
+//! on leaving.
+//! *stopped*: the runtime was shut down, and goroutines with a stack are abandoned.
+//!
 //! # Protocol
-//! enter:  USER→RT. If that fails the P was taken away: wait for one, with the goroutine wired to this thread. When all has stopped there will be none: then it stays
-//!         there, but for brief calls, which go on as on a plain thread, in NOP.
-//! leave:  store USER, then look whether somebody asked this thread to give way (but in brief calls); when all has stopped, for ever. Calls
-//!         that take something look for that first too ([`Call::begin`]).
-//! poll:   an attempt that came to nothing, and may be made in a loop, is a checkpoint that keeps its thread ([`checkpoint_here`]).
+//! enter:  USER→RT. If that fails the P was taken away: wait for one, with the goroutine wired to this thread. A stopped runtime hands
+//!         out none: the goroutine waits for ever, except in a brief call, which proceeds as on a plain thread, in NOP.
+//! leave:  store USER; then, unless the call is brief, check for a note and give way if there is one. The note of a stopped runtime
+//!         stops the goroutine here for ever. Calls that acquire something also check for that note before they begin ([`Call::begin`]).
+//! poll:   an attempt that found nothing, and may be repeated in a loop, is a checkpoint that keeps its thread ([`checkpoint_here`]).
 //! park:   publish the waiter first, drop all locks, then [`Call::park`]. Returns with the call still open, perhaps on
 //!         another thread.
 //! wake:   [`Call::wake`], after all locks are dropped.

@@ -1,20 +1,24 @@
 //! The futures of a runtime that has stopped.
 //!
 //! # Why this shape
-//! Unlike a stack, a future that is not being polled can be dropped. [`Shared::drop_futures`] does, on the thread that shuts the runtime
-//! down, after its workers have gone and before its poller is closed. A worker that leaves later drops what is queued, once its thread is nobody's
-//! ([`Shared::drop_queued`]). So no drop runs on a goroutine that nobody would dispatch again: one that blocks does so as on any thread. Joiners get an error, and
-//! drop the future themselves if nobody has come to it yet ([`hurry`]): whoever was to may be in a drop that waits for it.
+//! Unlike a stack, a future that is not being polled can be dropped. When a runtime stops, up to four parties do so:
 //!
-//! # Who finds it
-//! Who has set `stopped` looks at the signal, who sleeps on the signal looks at `stopped`, both sequentially consistent: one of them sees the other.
-//! Who has rung and not yet queued it escapes both looks: it is in no queue, and does not sleep. So who rings looks at `stopped` after it has queued
-//! it, and if it is set says so ([`Shared::queued_late`]). In the queue's lock one of the two comes first: it was queued before the last look there, or the
-//! ringer sees `stopped`.
+//! | party                                            | drops                                                               |
+//! |--------------------------------------------------|---------------------------------------------------------------------|
+//! | the *stopper*: the thread that shuts down        | all that wait or are queued ([`Shared::drop_futures`]), after the workers have gone and before the poller is closed |
+//! | a worker that leaves later                       | what is queued ([`Shared::drop_queued`]), once its thread belongs to no goroutine |
+//! | a *joiner* of the future                         | that future, if nobody has done so yet ([`hurry`]): the joiner may itself be the party that is due to drop it, inside the drop of another future |
+//! | the *helper*: a thread made for it, one at a time | what a *ringer*, a caller of a waker, has queued after the stop      |
 //!
-//! Who rings drops nothing itself: it may hold a lock that the drop takes, as hyper's HTTP/2 does. But who drops may have ended, or be in a drop that waits for this
-//! very one. So a thread is started for it, one at a time. Who shuts down waits for that one's end too, and goes on dropping meanwhile: now it may be the
-//! helper that waits.
+//! So no drop runs on a goroutine that nobody would dispatch again: a drop that blocks does so as on any thread. Joiners get an error.
+//! A ringer drops nothing itself: it may hold a lock that the drop takes, as hyper's HTTP/2 does. Hence the helper. The stopper waits for
+//! the helper, and goes on dropping meanwhile, since the helper's own drop may wait for another future.
+//!
+//! # No future is missed
+//! The stopper sets `stopped`, then reads the signal; a future that goes to sleep sets the signal, then reads `stopped`. Both are sequentially
+//! consistent, so one sees the other. A future that was rung but is not yet queued escapes both looks: it neither sleeps nor is in a
+//! queue. So a ringer reads `stopped` after it has queued the future, and if it is set starts the helper ([`Shared::queued_late`]). The queue's
+//! lock orders the two: either the future was queued before the stopper's last look at the queue, or the ringer sees `stopped`.
 //!
 //! # Context
 //! User context, outside the runtime, on any thread.

@@ -10,12 +10,13 @@
 //! ```
 //!
 //! # Files
-//! `call` what every runtime call does first and last; park, wake, yield · `wait` who waits, thread or
-//! goroutine · `waker`, `future` those who poll futures · `netpoll` waiting for descriptors · `spawn` birth and end of a
-//! goroutine · `worker` the loop of an M · `idle` idle Ps and Ms,
-//! searching, waking one · `timers` waits with deadlines · `seat` the M in the poller · `monitor` the thread without a P ·
-//! `threads` making and ending them · `preempt` stopping a goroutine in the middle of its code · `blocking` declared sections · `groups`
-//! task groups · `hazards` what belongs to a thread · `deadlock` nothing can happen any more · `report` lines on stderr at intervals.
+//! `call` what every runtime call does first and last; park, wake, yield · `wait` the waiter: a thread or a goroutine ·
+//! `wired` goroutines that wait together with their thread · `future`, `waker`, `drops` goroutines without a stack: polling, waking, and
+//! dropping them when the runtime stops · `netpoll` waiting for descriptors · `spawn` birth and end of a goroutine · `worker` the loop of an
+//! M · `idle` idle Ps and Ms, searching, waking one · `timers` waits with deadlines · `seat` the M in the poller · `monitor` the thread
+//! without a P · `gauges` the kernel's view of threads · `room` which CPU an M computes on · `threads` making and ending them · `preempt`
+//! stopping a goroutine in the middle of its code · `shield` std's locks, under which no goroutine is stopped · `blocking` declared sections ·
+//! `groups` task groups · `hazards` what belongs to a thread · `deadlock` nothing can happen any more · `report` lines on stderr at intervals.
 //!
 //! # Nothing runnable is ever stranded
 //! *Submitter*: 1 queue the goroutine  2 full fence  3 if some P is idle and nobody searches, start a searcher.

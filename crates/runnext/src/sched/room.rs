@@ -1,20 +1,21 @@
-//! Which CPU an M computes on: not that of another, while there is one without.
+//! Which CPU an M computes on: one of its own, as long as there is an idle one.
 //!
 //! # Why
-//! The kernel often wakes a thread on the CPU of one that computes, or leaves two there, and the CPU beside it idle, until it balances some ticks
-//! later: 12 ms and more were seen on 2 CPUs. Threads that come and go do not mind. An M does not sleep while there is work, and all who wait for its P
-//! wait twice as long: with requests of 0.13 ms at a load of half, p99 was 10 ms in place of 1.
-//! Rejected: binding each M to a CPU (others use them, too); leaving it to the kernel (above).
+//! The kernel often wakes a thread on the CPU of one that computes, or leaves two threads on one CPU beside an idle one, until it balances
+//! some ticks later: 12 ms and more were seen on 2 CPUs. Threads that come and go hardly notice. But an M does not sleep while there is work, and
+//! all goroutines of its P then wait twice as long: with requests of 0.13 ms at a load of half, p99 was 10 ms in place of 1.
+//! Rejected: binding each M to a CPU (other processes use them, too); leaving it to the kernel (above).
 //!
-//! # Who looks
-//! | who                     | when                                    | what it knows of the others           |
+//! # Who checks
+//! | who                     | when                                    | what it knows of the other Ms         |
 //! |-------------------------|-----------------------------------------|---------------------------------------|
-//! | an M                    | it has slept, and got a P               | where they woke up, or last used up a slice |
-//! | the monitor             | goroutines wait, no P is idle, and some M had less than a CPU | where they are, says the kernel |
+//! | an M                    | it has slept, and got a P               | the CPU on which each woke up, or last used up a slice |
+//! | the monitor             | goroutines wait, no P is idle, and some M had less than a CPU | the CPU that the kernel reports |
 //!
-//! Who finds two on one CPU moves one of them, and lets it run everywhere again: a push, not a bond. One that is locked to its goroutine is left alone:
-//! the program may have chosen its CPUs. Nobody is pushed while other processes use the CPUs: with two threads on one, there is a CPU without any for certain if
-//! no more threads are ready in all than there are CPUs (where the program may use all of them: else it is not known). (Beside a client that took a CPU an echo server lost a fifth of its throughput to pushes.)
+//! Whoever finds two Ms on one CPU moves one of them to another CPU, and then lets it run on all CPUs again. An M that is locked to its
+//! goroutine is not moved: the program may have chosen its CPUs. Nor is any M moved while other processes use the CPUs. With two threads on one
+//! CPU, some CPU is certainly idle if the machine has no more ready threads than CPUs; that can be told only where the program may use all CPUs,
+//! and is assumed elsewhere. (Beside a client that took a CPU, an echo server lost a fifth of its throughput to such moves.)
 //!
 //! Tunable: [`FEW`], a guess. The kernel's own search for an idle CPU is the better the more of them share a cache.
 

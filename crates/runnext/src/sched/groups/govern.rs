@@ -1,11 +1,13 @@
 //! The limit on governed groups, and latency feedback: `runnext_core::group`'s `Governor` and `Feedback` on real time.
 //!
-//! The governor is told of governed groups' turns when they end, under its lock. When it stops a group the ledger is told, and no P picks the
-//! group until the governor lets it go on: at a time that is armed like a timer (`Groups::at`). With `CpuLimit::Adaptive` the monitor looks
-//! every 10 ms at what the wake-ups of the others waited, and moves the limit of the governed, and of the Low groups. Who is kept waiting and
-//! never runs has no wake-up to measure; so it also looks, up to every millisecond, for groups that wait while nothing of them runs. Neither counts if
-//! no group that the limit is for ran any more when the wait became too long: at a load of 60 % requests wait for each other now and then, and
-//! Low groups had half of what was left for that.
+//! *Limit.* When the turn of a governed group ends, the governor is charged for it, under the governor's lock. If the governor stops the group, the
+//! ledger holds it, and no P picks the group until the governor releases it, at a time that is armed like a timer (`Groups::at`).
+//!
+//! *Feedback*, with `CpuLimit::Adaptive`. Every 10 ms the monitor looks at how long the wake-ups of the other groups waited, and moves the limit of
+//! the governed and of the Low groups. A goroutine that waits and never gets to run yields no such sample; so the monitor also looks, up to
+//! once a millisecond, for groups that wait while none of their goroutines runs. Neither observation counts if no limited group was running by
+//! the time the wait became too long: then the limit was not the cause. (At a load of 60 % requests now and then wait for each other;
+//! counting that, Low groups got only half of what was left over.)
 
 use std::sync::atomic::Ordering::*;
 

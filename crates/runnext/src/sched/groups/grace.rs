@@ -1,11 +1,12 @@
-//! Owners of locks are not stopped at once: others may wait for them.
+//! Grace: a goroutine that holds locks is not stopped at once, since others may wait for those locks.
 //!
-//! Who holds locks of `sync` when it is to stop runs on for [`GRACE`], once in a turn, and its group pays for it later. It makes way when it releases the last of
-//! them. If it did not, one that locks again and again would be stopped in the middle of another section, and those who wait for the lock would
-//! wait until its group may run again: a writer behind one reader of a throttled group 190 - 420 ms, with sections of 0.2 ms.
+//! If a goroutine is to stop while it holds locks of `sync`, it runs on for up to [`GRACE`], once per turn; its group pays for that later. It
+//! gives way when it releases the last of its locks. If it were stopped when the time is over instead, a goroutine that locks again and again
+//! would always be stopped inside another section, and those that wait for the lock would wait until its group may run again: a writer behind
+//! one reader of a throttled group waited 190 - 420 ms, with sections of 0.2 ms.
 //!
-//! That it owes its turn is noted in its header, where a loan would be ([`owed`]): each unlock looks there anyway. Who waits for the lock lends over it; then
-//! the owner runs in another's name, and owes nothing.
+//! That the goroutine *owes* its turn is noted in the word of its header that otherwise holds a loan ([`owed`]), because each unlock reads that word
+//! anyway. A waiter's loan (`lend`) overwrites the note: the owner then runs in the waiter's lane, and owes nothing.
 
 use std::ptr;
 use std::sync::atomic::Ordering::*;

@@ -1,22 +1,22 @@
-//! Lock owners run in the name of who waits for them.
+//! Priority inheritance: the owner of a lock runs in the lane of a more entitled goroutine that waits for the lock.
 //!
-//! A goroutine that must wait for a lock looks at its owner. If that one queues in a lane that is less entitled, it queues in the waiter's from now
-//! on, and its runs are charged to the waiter's group, until it releases a lock somebody waits for, or its last one. If it waits in a list now, it
-//! moves to the waiter's, so it runs when the waiter would have. Ungrouped waiters lend the root lane. Off by `RUNNEXT_DEBUG=lend=0`.
+//! A goroutine that must wait for a lock (the *lender*) looks at the lock's owner. If the owner's lane is less entitled, the owner is queued in
+//! the lender's lane from now on, and its runs are charged to the lender's group, until it releases a lock that somebody waits for, or its last
+//! one. If the owner is in a list of its old lane, it is moved to the lender's, so that it runs when the lender would have. Lenders
+//! without a group lend the root lane. `RUNNEXT_DEBUG=lend=0` switches all this off.
 //!
-//! The owner of a `RwLock` is its writer: readers and other writers lend to it. A writer that waits for readers lends to nobody: there is no single
-//! owner, and no list of them.
+//! The owner of a `RwLock` is its writer: readers and other writers lend to it. A writer that waits for readers lends to nobody: there may be
+//! many readers, and no list of them is kept.
 //!
 //! # Invariants
-//! I1  A lane that is lent is kept alive by the count in the owner's header, but for the root lane, which is always there and is noted by a mark
-//!     ([`root_loan`]). It is given back in user context, by the goroutine itself, at
-//!     its next contended unlock, when it holds no lock any more, at its change of group, or end. One that waits for a condition does so when it
-//!     goes on.
-//! I2  The lender may be wrong about the owner, which may have released the lock a moment ago, and hold another: then it has its lane until it
-//!     has released that one too. Who holds none is lent nothing. Between that look and the loan it may release its last lock, end, and its header
-//!     become another's: so it is looked at once more, and the loan taken back ([`G::borrow`]). If it is still the same, and holds a lock, it sees the
-//!     loan at its unlock.
-//! I3  The lane of a goroutine may change while somebody queues it: who does so reads it once, or goes by the queue it chose.
+//! I1  A loan is a counted reference to the lender's group in the owner's header, which keeps the lane alive; the root lane always exists
+//!     and is noted by a mark ([`root_loan`]). The owner gives the loan back itself, in user context: at its next contended unlock, when it
+//!     holds no lock any more, when it changes its group, or at its end. An owner that waits for a condition does so when it resumes.
+//! I2  The lender may be wrong about the owner, which may just have released the lock. If the owner holds no lock, it is lent nothing. If it holds
+//!     another one, it keeps the loan until it has released that. Between the check and the loan, the owner may release its last lock, end, and its
+//!     header may be reused: so it is checked once more after the loan, which is taken back if need be ([`G::borrow`]). If it is still the
+//!     same goroutine and holds a lock, it sees the loan at its unlock.
+//! I3  The lane of a goroutine may change while another thread queues it: that thread reads the lane once, or goes by the queue it chose.
 
 use std::ptr::{self, NonNull};
 use std::sync::Arc;

@@ -11,21 +11,25 @@
 //! | `away`                    | the monitor; cleared by the owner                                    | who asks for CPU time          |
 //!
 //! # Contract
-//! C1  A thread's CPU time is paid for once: `paid` says how much is. It goes back only for what was charged and not had.
-//! C2  [`Meter::read`] is where the clocks are read: a turn and its goroutines pay by the same figures.
-//! C3  The owner reads where a switch's reading is due, where a turn ends and a blocking section opens, and before the P leaves a thread in a turn.
-//! C4  Arrears go to the group of the goroutine that the thread brings, turn or not. If it brings none they are nobody's; so are searches and blocking
-//!     sections.
-//! C5  `paid` is 0 while the thread's P takes no turns: nothing is owed then, and no clock read. Whoever pays has one that is not.
+//! C1  Each ns of a thread's CPU time is charged once: `paid` is the reading of its CPU clock up to which everything has been charged. It is set
+//!     back only to refund time that was charged but not used.
+//! C2  [`Meter::read`] is the one place where clocks are read, so a turn and its goroutines are charged by the same figures.
+//! C3  The owner of the P reads at switches where a reading is due, where a turn ends, where a blocking section opens, and before the P leaves
+//!     a thread within a turn.
+//! C4  Arrears are charged to the group of the goroutine that the thread brings, whether or not it is that group's turn. If the thread brings
+//!     none, nobody is charged; nor is anybody for searches and blocking sections.
+//! C5  `paid` is 0 while the thread's P takes no turns: nothing is charged then, and no clock read. It is set before the
+//!     first piece that is charged.
 //!
 //! # Which clock
-//! A thread's CPU clock costs half a microsecond, so a short piece ([`LEAST_STOLEN`]) is charged by the ticks that passed. If the system ran something
-//! else meanwhile, the piece is a long one, and is charged by the CPU clock. What is wrong about short ones is put right at least every [`FRESH`].
+//! Reading a thread's CPU clock takes half a microsecond, so a short piece (below [`LEAST_STOLEN`]) is charged by the ticks that passed. If the
+//! system ran something else meanwhile, the piece is long, and is charged by the CPU clock. Errors of short pieces are corrected at least
+//! every [`FRESH`].
 //!
 //! # Single goroutines
-//! Ticks at every switch would still be a good part of it. So they are read at every switch only while some runs are long ([`LONG_RUN`], [`EXACT`]);
-//! if all are short, only every so many, up to [`MAX_SKIP`], and whoever runs then pays for the piece. Who runs long is charged exactly, who runs
-//! often but shortly by fair sampling. A turn is always charged exactly.
+//! Reading ticks at every switch would still be a good part of the switch's cost. It is done only while some runs are long ([`LONG_RUN`],
+//! [`EXACT`]). While all are short, ticks are read at one switch in so many, up to [`MAX_SKIP`], and the goroutine that ran last is charged with
+//! the whole piece. So long runs are charged exactly, short ones by fair sampling. A turn is always charged exactly.
 
 use std::cell::Cell;
 use std::ptr;

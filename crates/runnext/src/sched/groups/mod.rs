@@ -10,8 +10,8 @@
 //!
 //! # Files
 //! `record` a group, as the program sees it · `local` a P's part · `meter` who pays for what its thread runs · `fifo` the order within a group · `turn` whose turn it is; stealing ·
-//! `wake` queueing, and who gives way for it · `watch` the monitor's look at turns · `stop` ends of turns: handler, blocking sections · `govern` the limit on governed groups, and latency feedback · `lend`
-//! lock owners run in the name of who waits for them.
+//! `wake` queueing, and which P gives way for it · `watch` the monitor's look at turns · `stop` ends of turns: handler, blocking sections · `govern` the
+//! limit on governed groups, and latency feedback · `lend` priority inheritance through locks · `grace` why lock owners are not stopped at once.
 //!
 //! # Who ends a turn
 //! | what                                        | how                                                                  |

@@ -1,10 +1,10 @@
 //! How much of a CPU the monitor may use.
 //!
 //! # Why this shape
-//! It goes before all other threads. On a busy machine those whose turn is to end, or who are to give way, cannot do so before they get a CPU; if it is the
-//! monitor's looks that keep one from them, what it waits for never comes, and it looks on. So it may look at once, for a while; if it has used
-//! [`SAVED`] by then, its next look has to wait until it has used no more than a [`PART`]. Who pokes it is served at once all the same: such a
-//! thread has a CPU.
+//! The monitor has precedence over all other threads. On a busy machine, a thread that is asked to end its turn or to give way can do so only
+//! when it gets a CPU. If the monitor's own looks keep the CPU from it, the monitor waits for something that it prevents, and keeps looking. So
+//! it has a budget: it may look at once until it has used [`SAVED`]; from then on, looks are spaced so that it uses no more than one CPU
+//! in [`PART`]. A thread that pokes the monitor is served at once in any case: such a thread has a CPU.
 
 /// One CPU in so many.
 const PART: u64 = 4;
