@@ -83,10 +83,11 @@ use proc_macro::{Delimiter, Group, Span, TokenStream, TokenTree};
 /// the same contract**, for all code that runs in its goroutines, dependencies included:
 ///
 /// > A goroutine may continue on another thread after any call that can park it. So no borrow of a `thread_local!`,
-/// > and no handle into one, is kept over such a call.
+/// > and no handle into one, is kept across such a call.
 ///
-/// Calls that can park are those whose documentation has a `# Blocks` section: channel operations, locks, sleeps,
-/// joins, sockets, `yield_now`. Being preempted is not among them, for it never moves a goroutine. Code that does keep
+/// Calls that can park are those whose documentation has a `# Blocks` section. Among them are channel
+/// operations, `select!`, locks, sleeps, joins, `scope`, sockets, files, `blocking`, `yield_now`, `checkpoint`, and dropping a
+/// `MutexGuard` or an `RwLockWriteGuard`. Preemption is not among them, for it never moves a goroutine. Code that does keep
 /// such a borrow (a held `rand::rng()` is one) may see another thread's value while that thread uses it, which is
 /// undefined behaviour.
 /// `runnext::goroutine_local!` replaces a thread-local of your own; `runnext::lock_os_thread` keeps a goroutine

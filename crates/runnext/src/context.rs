@@ -100,11 +100,11 @@ impl fmt::Display for ContextError {
 
 impl std::error::Error for ContextError {}
 
-/// Whether some work is still wanted, and until when: given to those who do it, and ended by those who asked for it.
+/// A cancellation signal with an optional deadline: passed to the code that does some work, ended by the code that asked for it.
 ///
-/// Contexts form a tree. One ends when it is [canceled](Self::cancel), when its deadline passes, or when the one it was made
-/// from ends; never by what happens to those made from it. Clones are the same context. Dropping a context does not
-/// cancel it, and leaves nothing behind; a [`done`](Self::done) that outlives it is still closed when it would have ended.
+/// Contexts form a tree. A context ends when it is [canceled](Self::cancel), when its deadline passes, or when its parent ends; the
+/// end of a child does not affect its parent. Clones are handles to the same context. Dropping a context does not cancel it; a
+/// [`done`](Self::done) receiver that outlives it is still closed when the context would have ended.
 ///
 /// # Example
 /// ```

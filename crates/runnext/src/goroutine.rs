@@ -216,9 +216,9 @@ pub fn procs() -> usize {
     current_shared("procs").procs()
 }
 
-/// Changes the number of processors while the program runs; returns the old one. More are there at once; one too many
-/// is given up when the goroutine on it next enters the scheduler. A number that was nobody's choice but the system's
-/// follows the CPUs and the cgroup's quota as they change; this call ends that, even with the number there is, until
+/// Sets the number of processors while the program runs, and returns the previous number. Additional processors can be used at
+/// once; a surplus one is given up when the goroutine on it next enters the scheduler. By default the number follows the CPUs and
+/// the cgroup's quota as they change; this call ends that, even if it sets the number there already is, until
 /// [`set_default_procs`].
 ///
 /// # Panics
@@ -369,10 +369,10 @@ impl Goroutine {
         unsafe { self.0.as_ref() }
     }
 
-    /// CPU time it has used, up to now if it runs. For goroutines of a [`TaskGroup`](crate::TaskGroup) it is measured; for others it is counted in
-    /// slices of the CPU timer, so one that runs for less than a slice at a time is charged by chance. Time in
-    /// [`blocking`](crate::blocking) sections is not in it, nor what the system gave to other processes: of one that runs, that is
-    /// found out a little later, and subtracted then.
+    /// CPU time it has used so far. For goroutines of a [`TaskGroup`](crate::TaskGroup) it is measured; for others it is estimated
+    /// from ticks of the CPU timer, one per slice, so the figure of a goroutine that runs for less than a slice at a time is
+    /// statistical. Neither time in [`blocking`](crate::blocking) sections counts, nor time that the system gave to other processes;
+    /// for a running goroutine the latter is subtracted with a short delay.
     ///
     /// # Example
     /// ```
@@ -520,10 +520,11 @@ impl<T> JoinHandle<T> {
     /// For ever, if its runtime was shut down and has abandoned the goroutine.
     ///
     /// # Errors
-    /// The panic's payload, as with [`std::thread::JoinHandle::join`].
+    /// The panic's payload, as with [`std::thread::JoinHandle::join`]. A `String` with the reason, if the goroutine got no stack, or
+    /// was made of a future and its runtime was shut down before the future was done.
     ///
     /// # Panics
-    /// If it is the calling goroutine's own, and if the handle was awaited and has given its result already.
+    /// If the handle is the calling goroutine's own, or if it was awaited before and has already returned the result.
     ///
     /// # Example
     /// ```

@@ -1,10 +1,10 @@
-//! What belongs to a thread, and must not be held over a call that parks: a check for the thread-local contract.
+//! A check for the thread-local contract: what belongs to a thread must not be held across a call that parks.
 //!
-//! A goroutine may go on on another thread after any call that parks. Whatever it holds that lives in a `thread_local!` then belongs to
-//! somebody else. The compiler cannot see that; this module helps to: [`hold`] says that something of the thread is
-//! held, and if the goroutine moves before the guard is dropped, that is reported on stderr, once, with both places.
+//! After any call that parks, a goroutine may resume on another thread. A borrow of, or a handle into, a `thread_local!` that it still
+//! holds then refers to a thread on which other goroutines run. The compiler cannot see this. [`hold`] declares that the goroutine
+//! holds such a value; if the goroutine changes threads before the guard is dropped, that is reported on stderr, once, with both places.
 //!
-//! The check is on in debug builds, at each move and when the guard is dropped; `RUNNEXT_DEBUG=hazards=0` turns it off.
+//! In debug builds the check is on, at each change of threads and when the guard is dropped; `RUNNEXT_DEBUG=hazards=0` turns it off.
 //! `RUNNEXT_DEBUG=hazards=1` turns it on in release builds, where only the drop is checked. Otherwise a guard costs nothing worth measuring.
 //!
 //! # How popular crates behave

@@ -241,18 +241,23 @@ impl Runtime {
         dump::into_string(text)
     }
 
-    /// Waits up to `grace` for all goroutines to end, also those that are started meanwhile, then stops the scheduler. Goroutines that
-    /// have not ended are abandoned: they are not dispatched again, and are not unwound, so what they own is leaked. One that is in the middle of computing, or in a
-    /// blocking call, goes on with that on its thread, and stops for ever at its next call that may block, at the latest; one that ends before
-    /// that has ended. Futures that are waiting are dropped: on the calling thread, on that of who joins one just then, or, if one is woken meanwhile, on a thread made
-    /// for that; never by who wakes it.
+    /// Waits up to `grace` for all goroutines to end, including those started meanwhile, then stops the scheduler.
     ///
-    /// Threads and file descriptors of the runtime are gone when this returns, but those an abandoned goroutine
-    /// is using at that moment.
+    /// Goroutines that have not ended by then are *abandoned*: they are not scheduled again and not unwound, so what they own is
+    /// leaked. One that is computing, or inside a blocking call, continues on its thread until its next call that can block, where
+    /// it stops for ever, unless it ends first.
+    ///
+    /// Futures are dropped; one that is being polled, when that poll returns. The drop runs on the calling thread, on a thread that
+    /// is joining the future at that moment, or, if the future is woken during the shutdown, on a helper thread. It never runs inside
+    /// the call that wakes the future: that caller may hold a lock which the drop takes.
+    ///
+    /// When this returns, the threads and file descriptors of the runtime are gone, except those that an abandoned goroutine is
+    /// using at that moment.
     ///
     /// # Blocks
-    /// The calling thread: for `grace` at most, and then until all threads have seen the end. Goroutines that were made to stop in the middle of computing go on at
-    /// once, all of them (they may hold locks of the allocator), and each has to be on a CPU for that: twenty endless loops on two CPUs take some 100 ms.
+    /// The calling thread, for at most `grace`, and then until every thread of the runtime has noticed the stop. For that, all
+    /// preempted goroutines are resumed at once, since one of them may hold a lock of the allocator, and each needs a CPU to get on:
+    /// with twenty endless loops on two CPUs this takes some 100 ms.
     ///
     /// # Panics
     /// When called from a goroutine of this runtime, which would wait for itself.

@@ -103,8 +103,8 @@ pub fn after(d: Duration) -> Receiver<Instant> {
     timer(Instant::after(d), Duration::ZERO)
 }
 
-/// A receiver that receives one value, `when`, when that has come: [`after`], for a moment that is known. One that has passed is received at
-/// once.
+/// A receiver that receives one value, `when`, as soon as that moment has come; like [`after`], with an absolute time. A moment in
+/// the past is received at once.
 ///
 /// ```
 /// use runnext::{chan, time::Instant};
@@ -471,7 +471,7 @@ impl<T> Receiver<T> {
     /// If there is no value (on a rendezvous channel: nobody waits to send), or the channel is closed, too.
     ///
     /// # Blocks
-    /// Only after a sender was chosen that uses [`Select`](super::Select) and has not said yet what it sends.
+    /// Only in one case: it was matched with a send of a [`Select`](super::Select) whose value has not been supplied yet.
     #[inline]
     pub fn try_recv(&self) -> Result<T, TryRecvError> {
         let Some(chan) = self.chan() else {

@@ -21,20 +21,21 @@ use crate::stats::Histogram;
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct GroupStats {
-    /// CPU time of its goroutines, those that run included up to now, give or take a slice: what the system gave to other processes meanwhile
-    /// is taken off a little later. It never shrinks. Time in [`blocking`](crate::blocking) sections is not in it, nor that of child groups.
+    /// CPU time of its goroutines, including the running ones, accurate to about a slice: time that the system gave to other
+    /// processes is subtracted a little later. It never decreases. It excludes [`blocking`](crate::blocking) sections and child groups.
     pub cpu_time: Duration,
     /// Time spent in `blocking` sections.
     pub blocking_time: Duration,
-    /// Time for which it had something to run but was kept from it by its quota or the runtime's limit, the pause that goes on
-    /// included. It never shrinks.
+    /// Time during which the group had goroutines to run but was throttled by its quota or the runtime's limit, including a pause
+    /// that is still in progress. It never decreases.
     pub throttled_time: Duration,
-    /// How often that happened: it counts when a pause begins.
+    /// Number of such pauses; one counts when it begins.
     pub throttled_count: u64,
-    /// Whether that is so now.
+    /// Whether such a pause is in progress.
     pub throttled: bool,
-    /// Time for which some of its goroutines were ready and no processor ran any of it (nor of its children), for whatever reason: others had their turn, or it was throttled. The wait
-    /// that goes on is included. It never shrinks. How long each of them waited is in [`wake_latency`](Self::wake_latency).
+    /// Time during which goroutines of the group were ready and no processor ran any goroutine of the group or of its children, for
+    /// whatever reason: other groups had their turn, or it was throttled. A wait that is still in progress is included. It never
+    /// decreases. How long single goroutines waited is in [`wake_latency`](Self::wake_latency).
     pub stalled_time: Duration,
     /// Goroutines that are ready and wait for a processor, as of the last decisions.
     pub runnable: usize,

@@ -1,8 +1,9 @@
-//! Sockets with the names and behaviour of [`std::net`] and [`std::os::unix::net`], that block the goroutine and never its thread.
+//! Sockets with the names and behaviour of [`std::net`] and [`std::os::unix::net`], that block the
+//! goroutine and not its thread (except to resolve names).
 //!
 //! Any crate that reads and writes through [`Read`](std::io::Read) and [`Write`](std::io::Write) works on them unchanged. Each
-//! call is tried at once; only one that would block makes its goroutine wait. On a plain thread it is the thread that waits, with or
-//! without a runtime. A socket belongs to no runtime: it may be made anywhere, moved anywhere, and used by several goroutines and
+//! call is tried at once; only a call that would block makes its goroutine wait. On a plain thread it is the thread that waits, with or
+//! without a runtime. A socket belongs to no runtime: it may be created anywhere, moved anywhere, and used by several goroutines and
 //! threads at a time, in both directions.
 //!
 //! What differs from the standard library:
@@ -10,7 +11,7 @@
 //! - There are deadlines as Go has them: `set_read_deadline` and `set_write_deadline` reach calls already blocked; one that
 //!   has passed fails all calls at once, and `None` revives the socket.
 //! - `try_clone` gives another handle to the same descriptor, so it cannot run out of them; time-outs and deadlines are shared.
-//! - Names are resolved inside [`blocking`](crate::blocking).
+//! - Names are resolved inside [`blocking`](crate::blocking), which blocks the thread.
 //! - `accept` waits a little, with growing pauses, when the process has no descriptor left; only if that does not help for a second
 //!   does it fail.
 //! - Writing nothing to a stream succeeds, also after it was shut down: there is nothing to wait for.

@@ -15,14 +15,16 @@ use crate::g::WaitReason;
 
 /// Mutual exclusion: one holder at a time may use the data.
 ///
-/// Like [`std::sync::Mutex`], with three differences: waiting blocks the goroutine and not its thread; there is no
-/// poisoning, so [`lock`](Self::lock) returns the guard itself; and waiting is bounded: who has waited for a
-/// millisecond gets the lock next, in order of arrival, however eager the others are. In a program with
-/// [task groups](crate::TaskGroup) goroutines of a higher priority that wait go before others, past the same one at most sixteen times; those whose group has used up
-/// its quota are passed over until it may run.
+/// Like [`std::sync::Mutex`], with three differences. Waiting blocks the goroutine and not its thread. There is no poisoning,
+/// so [`lock`](Self::lock) returns the guard itself. And waiting is bounded: a goroutine that has waited for a millisecond gets
+/// the lock next, in order of arrival, however many others compete for it.
 ///
-/// A lock may be held over any call, also one that parks the goroutine, and its guard may be dropped on another thread or by another
-/// goroutine. Locking it twice in one goroutine waits for ever, as long as nobody else drops the first guard.
+/// In a program with [task groups](crate::TaskGroup), waiting goroutines of a higher priority are served first, but the one
+/// that has waited longest is passed over at most sixteen times. A goroutine whose group has used up its quota is passed over until the
+/// group may run again.
+///
+/// A lock may be held across any call, including one that parks the goroutine, and its guard may be dropped on another thread
+/// or by another goroutine. Locking it twice in one goroutine waits for ever, unless another one drops the first guard.
 ///
 /// # Example
 /// ```
@@ -176,7 +178,8 @@ impl<T: ?Sized> Drop for Glance<'_, T> {
 /// It is `Send` where `&mut T` is: a goroutine may move between threads while it holds it, or give it to another.
 ///
 /// # Blocks
-/// Dropping it may let the one run first that gets the lock: the goroutine may go on on another thread. It does not wait for anything else.
+/// Dropping it may switch to the goroutine that the lock is handed to. The dropping goroutine is then queued, and may resume on
+/// another thread. It does not wait for anything else.
 ///
 /// # Example
 /// ```

@@ -60,11 +60,11 @@ const MAX_READERS: i32 = 1 << 29;
 /// the other: a writer waits for the readers that were in before it and no others; the readers that wait for a writer
 /// go in together when it leaves, before the next writer.
 ///
-/// It follows that a goroutine must not read-lock twice: between the two a writer may have come, for which the second waits, while the
-/// writer waits for the first.
+/// It follows that a goroutine must not take a second read lock while it holds one: if a writer arrives in between, the second
+/// read lock waits for the writer, and the writer for the first one.
 ///
-/// Where [groups](crate::TaskGroup) compete, a writer runs in the name of those who wait for it, as the owner of a [`Mutex`](super::Mutex) does;
-/// readers, of which there may be many, run in their own.
+/// With [groups](crate::TaskGroup), a writer inherits the priority of those that wait for it, as the owner of a
+/// [`Mutex`](super::Mutex) does. Readers, of which there may be many, do not.
 ///
 /// # Example
 /// ```
@@ -445,7 +445,8 @@ impl<T: ?Sized + fmt::Display> fmt::Display for RwLockReadGuard<'_, T> {
 /// The right to use the data of a [`RwLock`] alone; dropping it releases the lock.
 ///
 /// # Blocks
-/// Dropping it may let those run first who get the lock: the goroutine may go on on another thread. It does not wait for anything else.
+/// Dropping it may switch to a goroutine that the lock is handed to. The dropping goroutine is then queued, and may resume on
+/// another thread. It does not wait for anything else.
 ///
 /// # Example
 /// ```
