@@ -1,6 +1,6 @@
 //! What runs next on a P: the decision, without the doing.
 //!
-//! The worker loop shows a [`View`] of its P, gets a [`Pick`], and carries it out; a simulator does the same
+//! The worker loop shows a [`View`] of its P, gets a [`Pick`], and carries it out; tests do the same
 //! with made-up views. Nothing here reads a clock, rolls a die or touches a queue.
 //!
 //! # The rules

@@ -59,11 +59,11 @@ use proc_macro::{Delimiter, Group, Span, TokenStream, TokenTree};
 ///
 /// | argument                | meaning                                                         |
 /// |-------------------------|-----------------------------------------------------------------|
-/// | `procs = n`             | how many goroutines run at the same time                        |
+/// | `procs = n`             | number of processors: how many goroutines run at the same time  |
 /// | `max_threads = n`       | the most threads the runtime may have                           |
 /// | `stack_size = bytes`    | address space reserved for each goroutine's stack               |
 /// | `time_slice_ms = n`     | how long a goroutine runs while others wait, in milliseconds    |
-/// | `preemption = bool`     | whether one that does not give way is made to                   |
+/// | `preemption = bool`     | whether goroutines that compute for long are preempted          |
 /// | `cpu_limit = limit`     | a `runnext::CpuLimit` for governed groups                       |
 ///
 /// ```

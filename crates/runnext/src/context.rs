@@ -292,7 +292,7 @@ impl Context {
 
     /// Ends this context and all made from it, unless it has ended. Does nothing to the background.
     ///
-    /// When it returns all of them have ended, and their `done` is closed, whoever was first to cancel.
+    /// When it returns, all of them have ended and their `done` is closed, even if another call was the first to cancel.
     ///
     /// # Example
     /// ```

@@ -1,4 +1,4 @@
-//! The surface of goroutines: `go`, handles, builders, yielding.
+//! The public API of goroutines: `go`, handles, builders, yielding.
 //!
 //! # Example
 //! ```
@@ -146,7 +146,7 @@ pub fn yield_now() {
 /// A point in a long computation where the goroutine lets others run if the scheduler asked it to; otherwise it costs one
 /// load and a branch.
 ///
-/// Preemption needs no checkpoints; they make giving way cheaper than a signal, and are where CPU limits act most exactly.
+/// Preemption needs no checkpoints; but yielding at one is cheaper than a signal, and CPU limits are kept most exactly there.
 ///
 /// # Blocks
 /// The goroutine, if it was asked to give way.

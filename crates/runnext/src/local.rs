@@ -33,8 +33,8 @@ impl Drop for AtEnd {
 /// on first use. On a plain thread it is the thread's.
 ///
 /// It has the methods of std's [`LocalKey`](std::thread::LocalKey): [`with`](Self::with) for all types, and short forms where the value is a
-/// `Cell` or a `RefCell`. It has no `try_with`: a value is there for as long as its goroutine runs, and one that is used while the others are dropped is made
-/// anew.
+/// `Cell` or a `RefCell`. It has no `try_with`: a value lives as long as its goroutine; a value that is used while the
+/// goroutine's locals are being dropped is made anew.
 ///
 /// # Example
 /// ```
@@ -203,7 +203,7 @@ impl<T: 'static> LocalKey<Cell<T>> {
 }
 
 impl<T: 'static> LocalKey<RefCell<T>> {
-    /// Calls `f` with the value, borrowed, which is made first if need be. `f` may block: the value is the goroutine's, wherever it goes on.
+    /// Calls `f` with the value, borrowed, which is made first if need be. `f` may block: the value belongs to the goroutine, on whichever thread it resumes.
     ///
     /// # Panics
     /// If it is borrowed mutably.
@@ -357,7 +357,7 @@ fn add(key: usize, value: Rc<dyn Any>) {
 }
 
 /// Declares variables of which each goroutine has its own: the replacement for `thread_local!`, whose values a goroutine
-/// leaves behind when it goes on on another thread. See [`LocalKey`](crate::LocalKey).
+/// leaves behind when it resumes on another thread. See [`LocalKey`](crate::LocalKey).
 ///
 /// # Example
 /// ```

@@ -78,14 +78,14 @@ impl fmt::Debug for Runtime {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shutdown {
-    /// Ended within the grace period.
+    /// Goroutines that ended within the grace period.
     pub finished: usize,
-    /// Did not: their stacks, and what they own, are leaked; futures among them were dropped.
+    /// Goroutines that did not: their stacks, and what they own, are leaked; futures among them were dropped.
     pub abandoned: usize,
 }
 
 impl Runtime {
-    /// A builder with the defaults, or what `RUNNEXT_*` variables say.
+    /// A builder with the default settings, or those of the `RUNNEXT_*` variables.
     ///
     /// # Example
     /// ```
@@ -100,7 +100,7 @@ impl Runtime {
         Builder::default()
     }
 
-    /// Runs `f` as a goroutine and waits for its result. Other goroutines go on after it.
+    /// Runs `f` as a goroutine and waits for its result. Other goroutines continue after `f` has ended.
     ///
     /// `f` may borrow: the caller waits until it is done.
     ///

@@ -45,15 +45,15 @@ pub const FLOOR: f64 = 0.05;
 /// Fractional bits of a [`Rate`].
 pub(crate) const RATE_BITS: u32 = 20;
 
-/// How a group stands to the others.
+/// Which groups run before others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Priority {
-    /// Runs before Normal groups as long as it has had less than its share, and its weight counts four times.
+    /// Runs before Normal groups as long as it has had no more than its share, for which its weight counts four times.
     High,
     /// Runs by weight.
     #[default]
     Normal,
-    /// Runs in what the others leave over, and never gets less than 5 % of all.
+    /// Runs when no other group can, and gets at least 5 % of all CPU time.
     Low,
 }
 
@@ -65,9 +65,9 @@ pub enum CpuLimit {
     Unlimited,
     /// This part of all cores, above 0 and up to 1.
     Fraction(f64),
-    /// As much as keeps the scheduling latency of the others below the target.
+    /// As much as keeps the scheduling latency of the other groups below the target.
     Adaptive {
-        /// What 99 of 100 wake-ups should wait at most.
+        /// How long 99 of 100 wake-ups should wait at most.
         target_p99: Duration,
     },
 }

@@ -241,7 +241,7 @@ impl<'a> Select<'a> {
     /// If none is, at one moment.
     ///
     /// # Blocks
-    /// Only after a sender was chosen that uses [`Select`] and has not said yet what it sends.
+    /// Only in one case: the chosen receive was matched with a send of another [`Select`] whose value has not been supplied yet.
     pub fn try_select(&mut self) -> Result<SelectedOperation<'a>, TrySelectError> {
         self.run(Limit::Now).ok_or(TrySelectError)
     }
@@ -344,7 +344,7 @@ impl fmt::Debug for Select<'_> {
 
 /// An operation that was chosen by a [`Select`] and must be completed, which does not block.
 ///
-/// For a send to a bounded channel a place is kept until then, which is nobody else's.
+/// For a send to a bounded channel a place in the buffer is reserved until then.
 ///
 /// # Panics
 /// Dropping one that was not completed panics: a peer may be waiting for it.

@@ -468,7 +468,7 @@ impl<T> Receiver<T> {
     /// ```
     ///
     /// # Errors
-    /// If there is no value (on a rendezvous channel: nobody waits to send), or the channel is closed, too.
+    /// If there is no value (on a rendezvous channel: no waiting sender); and if, in addition, the channel is closed.
     ///
     /// # Blocks
     /// Only in one case: it was matched with a send of a [`Select`](super::Select) whose value has not been supplied yet.
@@ -533,8 +533,8 @@ impl<T> Receiver<T> {
 
     /// Closes the channel for all its ends, as [`Sender::close`] does. True for the call that did.
     ///
-    /// What is buffered can still be received. Has no effect on [`never()`], nor on the `done` of a context, which is not theirs who
-    /// receive from it.
+    /// Buffered values can still be received. It has no effect on [`never()`], nor on the `done` of a context, which only the context
+    /// closes.
     ///
     /// ```
     /// let (tx, rx) = runnext::chan::bounded(1);

@@ -33,14 +33,14 @@
 //!
 //! | channel                  | room | `send` waits until          | `recv` waits until  |
 //! |--------------------------|------|-----------------------------|---------------------|
-//! | [`bounded(0)`](bounded)  | none | somebody receives           | somebody sends      |
+//! | [`bounded(0)`](bounded)  | none | a receiver takes the value  | a sender brings one |
 //! | [`bounded(n)`](bounded)  | n    | there is room               | there is a value    |
 //! | [`unbounded()`](unbounded)| any | never                       | there is a value    |
 //! | [`after`], [`at`], [`tick`] |   |                             | the moment comes    |
 //! | [`never()`]              |      |                             | for ever            |
 //!
 //! # Blocks
-//! What waits is the goroutine; its thread goes on with others. On a plain thread, the thread.
+//! The goroutine waits; its thread runs others meanwhile. On a plain thread, the thread waits.
 
 mod arms;
 mod clock;

@@ -1,9 +1,9 @@
 //! All goroutines: what each does, since when, and where it stands.
 //!
 //! # Why this shape
-//! A dump is wanted most when something is wrong. So it stops nobody and waits for nobody: headers are read as they are, stacks are
-//! copied by the kernel, and names are looked up once for all who stand at the same place. Goroutines go on meanwhile; one that
-//! changes while it is looked at is shown as it was before or after, and one that is too fast may be missed.
+//! A dump is wanted most when something is wrong. So it stops no goroutine and waits for none: headers are read as they are, stacks are
+//! copied by the kernel, and names are looked up once for all goroutines at the same place. Goroutines continue meanwhile; a goroutine that
+//! changes its state while it is read is shown as it was before or after, and one that changes too often may be missed.
 //!
 //! # Form
 //! Go's, so that its tools and readers' eyes know it:
@@ -104,7 +104,7 @@ pub struct Entry {
     pub state: &'static str,
     /// For how long it has waited, to within some 10 ms.
     pub waiting: Option<Duration>,
-    /// It can only go on on the thread it has.
+    /// It can resume only on the thread it has.
     pub locked: bool,
     /// The group it belongs to.
     pub group: Option<String>,
@@ -209,7 +209,7 @@ impl fmt::Display for Entry {
 /// All goroutines of the current runtime, as text.
 ///
 /// # Blocks
-/// The goroutine, for as long as it takes: milliseconds for a thousand goroutines, a second for a hundred thousand. Others go on.
+/// The goroutine, for as long as it takes: milliseconds for a thousand goroutines, a second for a hundred thousand. Other goroutines continue.
 ///
 /// # Panics
 /// Outside a runtime. [`Runtime::dump`](crate::Runtime::dump) works anywhere.

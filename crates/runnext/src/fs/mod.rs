@@ -1,13 +1,13 @@
 //! Files: [`std::fs`] for goroutines.
 //!
-//! The kernel has no "would block" for files: a read waits for the disk with the thread that asked. So whatever asks the system for
-//! something runs inside [`blocking`]: a call that is quick, as most are, costs a few nanoseconds more than the standard library's, and one that
-//! is not gives its processor to others meanwhile. Left to the monitor, which notices a thread that sleeps: closing a file by dropping
-//! it, and a second handle to it ([`File::try_clone`]), neither of which waits on local disks. Names, arguments, results and errors are the standard library's, and so are
+//! The kernel has no "would block" for files: a read waits for the disk with the thread that asked. So every call that makes
+//! a system call runs inside [`blocking`]: a quick call, as most are, costs a few nanoseconds more than the standard library's, and the
+//! processor of a slow one goes to another thread meanwhile. Two operations are not marked, and rely on the monitor to detect a thread that
+//! sleeps: closing a file by dropping it, and making a second handle to it ([`File::try_clone`]); neither waits on local disks. Names, arguments, results and errors are the standard library's, and so are
 //! the types that do no work: [`Metadata`], [`Permissions`], [`FileType`], [`FileTimes`].
 //!
 //! # Blocks
-//! Whatever asks the system: the goroutine, for as long as the system takes. On a plain thread: the thread.
+//! Every call that makes a system call: the goroutine, for as long as the system takes. On a plain thread: the thread.
 //!
 //! # Example
 //! ```

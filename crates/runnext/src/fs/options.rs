@@ -77,7 +77,7 @@ impl OpenOptions {
     /// For writing.
     ///
     /// # Example
-    /// What is in the file stays, but for the bytes that are written over.
+    /// The contents of the file stay, except the bytes that are overwritten.
     /// ```
     /// use runnext::fs::{self, OpenOptions};
     /// use std::io::Write;

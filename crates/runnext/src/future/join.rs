@@ -11,9 +11,9 @@ use crate::sched::{Shared, drops, future, spawn as birth, waker};
 
 /// Starts a goroutine without a stack: `fut` is polled on the runtime's processors, concurrently with the caller.
 ///
-/// Otherwise it is a goroutine like any other, with a number, a place in the same queues and counts, preemption, and a panic that
-/// ends it alone and is what [`JoinHandle::join`] returns. The handle can be awaited, too. Small futures (40 bytes) are
-/// kept in the goroutine's header, and nothing is allocated.
+/// Otherwise it is a goroutine like any other: it has a number, is in the same queues and counts, and is preempted; a panic ends only
+/// this goroutine and is returned by [`JoinHandle::join`]. The handle can also be awaited. Small futures (up to 40 bytes) are
+/// kept in the goroutine's header, without an allocation.
 ///
 /// # Panics
 /// Outside a runtime, and when the system has no memory for another goroutine.

@@ -116,7 +116,7 @@ impl Sleep {
         Instant::now() >= self.deadline
     }
 
-    /// Sets another deadline, whether or not the old one has passed. It must be polled again to know whom to wake.
+    /// Sets another deadline, whether or not the old one has passed. The future must be polled again to register a waker.
     ///
     /// # Example
     /// ```

@@ -71,7 +71,7 @@ impl Builder {
     }
 
     /// Bytes of stack, rounded up to a power of two of at least 64 KiB, 20 KiB of it for the guard. It is address space: only
-    /// what is touched uses memory.
+    /// pages that are touched use memory.
     ///
     /// # Example
     /// ```

@@ -57,7 +57,7 @@ impl TaskGroupBuilder {
         }
     }
 
-    /// Its share: a group of twice the weight gets twice the CPU time, where both want more than they get. Default 100.
+    /// Its share: a group of twice the weight gets twice the CPU time, when both want more than they get. Default 100.
     ///
     /// # Example
     /// ```
@@ -77,7 +77,7 @@ impl TaskGroupBuilder {
         self
     }
 
-    /// How it stands to the others. Default [`Priority::Normal`].
+    /// Which other groups it runs before. Default [`Priority::Normal`].
     ///
     /// # Example
     /// ```
@@ -98,7 +98,7 @@ impl TaskGroupBuilder {
         self
     }
 
-    /// How many cores it may use in the long run. CPU time flows in continuously, so a group that has used all it has pauses for
+    /// How many cores it may use in the long run. The budget is refilled continuously, so a group that has used it up pauses for
     /// milliseconds, not for the rest of a period. Default: no limit.
     ///
     /// # Panics
@@ -141,7 +141,7 @@ impl TaskGroupBuilder {
         self
     }
 
-    /// How long it keeps a processor at a time while others wait. Shorter means that it gets one sooner after it woke up; its
+    /// How long it keeps a processor at a time while others wait. With a shorter slice it gets a processor sooner after a wake-up; its
     /// share is the same. Default 2 ms.
     ///
     /// # Example
@@ -188,7 +188,8 @@ impl TaskGroupBuilder {
         self
     }
 
-    /// A group whose quota binds this one too: both are charged with what this one uses. Weights compete as if there were no parent.
+    /// The parent, whose quota also limits this group: the CPU time of this group is charged to both. Weights compete as if there were no
+    /// parent.
     ///
     /// # Example
     /// ```

@@ -1,6 +1,6 @@
-//! Task groups: goroutines that work together, and the CPU time they share, are ordered by and limited to.
+//! Task groups: sets of goroutines with a share of CPU time, a priority and a quota.
 //!
-//! The surface. What runs when is decided by `runnext_core::group` and carried out by `sched::groups`.
+//! This is the public API. What runs when is decided by `runnext_core::group` and carried out by `sched::groups`.
 
 mod builder;
 mod stats;
@@ -52,12 +52,12 @@ use crate::sched::groups::{self, Record};
 
 /// A group of goroutines that the scheduler treats as one when it hands out CPU time.
 ///
-/// Groups share the processors by *weight*: where two groups want more than there is, one of twice the weight gets twice
-/// the CPU time, however many goroutines each has. All goroutines that belong to no group count together as one of weight 100, the
-/// default. A group's *slice* says how long it keeps a processor at a time, its *priority* how it stands to the others, its
-/// *quota* how many cores it may use at most. A processor never idles while any goroutine that may run is ready.
+/// Groups share the processors by *weight*: when two groups want more CPU time than there is, the one of twice the weight gets twice
+/// as much, however many goroutines each has. All goroutines that belong to no group count together as a group of weight 100, the
+/// default. A group's *slice* is how long it keeps a processor at a time, its *priority* decides which groups it runs before, its
+/// *quota* is the number of cores it may use at most. A processor never idles while any goroutine that may run is ready.
 ///
-/// Goroutines started by a group's goroutines belong to it too. A group belongs to no runtime until it is used; it ends when its last
+/// A goroutine started by a member of a group belongs to the same group. A group belongs to no runtime until it is used; it ends when its last
 /// handle and its last goroutine are gone. Handles are cheap to clone.
 ///
 /// # Example
@@ -116,7 +116,7 @@ impl TaskGroup {
         self.record.name()
     }
 
-    /// The group whose quota binds this one too, if there is one.
+    /// The parent: the group whose quota also limits this one, if there is one.
     ///
     /// # Example
     /// ```
@@ -191,7 +191,7 @@ impl TaskGroup {
         f()
     }
 
-    /// The groups that were used in the current runtime and are not gone, for those who show what they do.
+    /// All groups that were used in the current runtime and still exist, for monitoring.
     ///
     /// # Panics
     /// Outside a runtime.
@@ -270,7 +270,7 @@ impl TaskGroup {
         self.record.set_weight(w);
     }
 
-    /// Changes how many cores it may use, or lifts the limit. Its burst is what it was made with. Clamped to 0.01 to 1024 cores.
+    /// Changes how many cores it may use, or lifts the limit. Its burst does not change. Clamped to 0.01 to 1024 cores.
     ///
     /// # Panics
     /// If the quota is not a positive, finite number.

@@ -45,17 +45,17 @@ pub struct GroupStats {
     pub lag_ns: i64,
     /// Goroutines that belong to it.
     pub goroutines: usize,
-    /// How often one of its goroutines was made to stop where it was, in the middle of its code.
+    /// How often one of its goroutines was preempted, that is, stopped by a signal in the middle of its code.
     pub preemptions: u64,
     /// How often it lent its place in the queue to the owner of a lock that one of its goroutines waited for.
     pub lent: u64,
-    /// How long goroutines that became ready waited for a processor. Those that ran on in the turn of the one that woke them are
-    /// sampled, in one of 61 dispatches; all others are in it.
+    /// How long goroutines that became ready waited for a processor. Goroutines that run in the same turn as the
+    /// goroutine that woke them are sampled, at one of 61 dispatches; all others are included.
     pub wake_latency: Histogram,
     /// How long goroutines ran before they gave their processor up. Sampled, as [`SchedStats::run_time`](crate::stats::SchedStats::run_time)
     /// is.
     pub run_time: Histogram,
-    /// How long goroutines that were asked to give way took to do so.
+    /// How long goroutines took to give way after the scheduler asked them to.
     pub preempt_latency: Histogram,
 }
 

@@ -1,8 +1,8 @@
 //! [hyper](https://docs.rs/hyper) 1 on goroutines: sockets, an executor and a timer for its `rt` traits.
 //!
 //! hyper's connections are futures. One may be given to [`block_on`](crate::block_on) in a goroutine of its own, or, for less memory, to
-//! [`spawn`](crate::spawn). Handlers are async functions; what blocks in them blocks a thread (see [`future`](crate::future)), so let a
-//! goroutine do it and await its handle.
+//! [`spawn`](crate::spawn). Handlers are async functions; a call that blocks in one blocks a thread (see [`future`](crate::future)), so make it in
+//! a goroutine and await its handle.
 //!
 //! ```
 //! # use std::convert::Infallible;

@@ -13,7 +13,7 @@ use runnext_sys::ready;
 use super::socket::{Descriptor, Direction, limits, socket};
 use crate::sched::blocking::blocking;
 
-/// Datagrams between processes of one machine; [`std::os::unix::net::UnixDatagram`] for goroutines. None is lost: who sends waits
+/// Datagrams between processes of one machine; [`std::os::unix::net::UnixDatagram`] for goroutines. None is lost: a sender waits
 /// while the receiver's queue is full.
 ///
 /// # Blocks

@@ -335,8 +335,8 @@ impl UnixListener {
     /// Several tasks may wait; all of them are woken.
     ///
     /// # Errors
-    /// The system's. Unlike `accept` it does not wait while the process has no descriptor left: the connection stays where it is, so who goes on
-    /// after an error should pause first, or it spins.
+    /// The system's. Unlike `accept` it does not wait while the process has no descriptor left: the connection stays in the backlog,
+    /// so a caller that retries after an error should pause first, or it spins.
     ///
     /// # Example
     /// ```

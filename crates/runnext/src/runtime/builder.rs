@@ -99,7 +99,7 @@ impl Builder {
     }
 
     /// Address space for each goroutine's stack, rounded up to a power of two of at least 64 KiB; memory is used only where it
-    /// is touched. 20 KiB of it are the guard and what keeps neighbours apart in the TLB. Default 256 KiB.
+    /// is touched. 20 KiB of it are the guard and padding. Default 256 KiB. How to choose it: [`guide::deploying`](crate::guide::deploying).
     /// `RUNNEXT_STACK_SIZE`.
     ///
     /// # Example
@@ -120,7 +120,7 @@ impl Builder {
         self
     }
 
-    /// How long a goroutine runs before it gives way to others that wait. Default 10 ms; from 0.1 ms to 10 s, or [`build`](Self::build)
+    /// How much CPU time a goroutine uses before it is preempted while others wait. Default 10 ms; from 0.1 ms to 10 s, or [`build`](Self::build)
     /// refuses it. `RUNNEXT_TIME_SLICE`, in milliseconds: `10`, `0.5`.
     ///
     /// # Example
@@ -145,10 +145,10 @@ impl Builder {
         self
     }
 
-    /// Whether goroutines that do not give way by themselves are preempted. Default true. `RUNNEXT_PREEMPTION`.
+    /// Whether goroutines that compute for longer than a time slice are preempted. Default true. `RUNNEXT_PREEMPTION`.
     ///
-    /// Without it nobody asks them to: they give way where they wait or yield, and a loop that polls (`try_recv`, `select!` with `default`)
-    /// keeps its processor unless it calls [`yield_now`](crate::yield_now).
+    /// Without preemption a goroutine keeps its processor until it waits or yields. So does a loop that polls (`try_recv`, `select!` with `default`),
+    /// unless it calls [`yield_now`](crate::yield_now).
     ///
     /// # Example
     /// ```
@@ -201,15 +201,16 @@ impl Builder {
     /// Starts the runtime.
     ///
     /// # Safety
-    /// The program accepts the *thread-local contract*: a goroutine may go on running on another thread after any call that can
-    /// park it (anything whose documentation has a `# Blocks` section, drops of write guards included), so code that runs in goroutines must not keep a
-    /// borrow of a `thread_local!`, or a handle into one, over such a call. Use
+    /// The program accepts the *thread-local contract*: after any call that can park it, a goroutine may resume on another thread. Code that
+    /// runs in goroutines must not hold a borrow of a `thread_local!`, or a handle into one, across such a call. Calls that can park are those
+    /// whose documentation has a `# Blocks` section, and dropping a [`MutexGuard`](crate::sync::MutexGuard) or an
+    /// [`RwLockWriteGuard`](crate::sync::RwLockWriteGuard). Use
     /// [`goroutine_local!`](crate::goroutine_local) instead, or [`lock_os_thread`](crate::lock_os_thread) around
     /// code that needs its thread. Preemption never moves a goroutine and adds nothing to this.
     ///
     /// # Errors
-    /// `InvalidInput` for settings out of range, with the range; the system's error if a thread, descriptor or mapping cannot be
-    /// had, with the limit that may be behind it.
+    /// `InvalidInput` for settings out of range, with the range; the system's error if it refuses a thread, descriptor or mapping,
+    /// with the limit that may be the cause.
     ///
     /// # Example
     /// ```

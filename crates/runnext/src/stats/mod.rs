@@ -1,6 +1,6 @@
-//! What the scheduler has done and is doing, in numbers: the SchedStats proposal for Go, and what has grown around it.
+//! Statistics of the scheduler: those of the SchedStats proposal for Go, and more.
 //!
-//! [`read`] adds up what the processors have counted, without stopping any of them. The numbers are as of slightly different
+//! [`read`] adds up the counters of all processors, without stopping any of them. The numbers are as of slightly different
 //! moments; each total only grows.
 //!
 //! # What is counted, and what is sampled
@@ -12,11 +12,11 @@
 //! | `sched_latency`, `run_time`       | on each processor, the first goroutine queued there after each look of the monitor  |
 //! | `preempt_latency`                 | each goroutine that was asked to give way, from the question to when it did         |
 //!
-//! The monitor looks every millisecond while goroutines wait for processors, every other one if those all compute, and every 10 ms while processors are in use
-//! and none waits. So a processor takes at most a thousand samples a second, however often it switches, and
-//! switches read no clock. A *delay* is from a goroutine's being queued (made, woken, after it gave way or was made to) to its going on. A *run* is from
-//! there to when it gives its processor up: it yields, waits, ends, or is made to stop. A profile rate of 0
-//! switches sampling off; counting goes on.
+//! The monitor looks every millisecond while goroutines wait for processors, every two if all processors compute, and every 10 ms while
+//! processors are in use and no goroutine waits. So a processor takes at most a thousand samples a second, however often it switches, and
+//! switches read no clock. A *delay* is the time from when a goroutine is queued (started, woken, having yielded or been preempted) to when it
+//! runs. A *run* is the time from there to when it gives its processor up: it yields, waits, ends, or is preempted. A profile rate of 0
+//! switches sampling off; counting continues.
 //!
 //! # Example
 //! ```
@@ -70,10 +70,10 @@ use crate::sched::call::Call;
 pub struct SchedStats {
     /// How often a goroutine was run: dispatches, not goroutines.
     pub total_goroutine_exec: u64,
-    /// Goroutines that run: processors in use less those that search for work or whose goroutine is in a
-    /// [`blocking`](crate::blocking()) section, and not more than there are.
+    /// Running goroutines: processors in use, less those that search for work or whose goroutine is in a
+    /// [`blocking`](crate::blocking()) section, and no more than there are goroutines.
     pub num_goroutine_exec: usize,
-    /// How often a goroutine was queued to run: made, woken, or after it gave way.
+    /// How often a goroutine was queued to run: when started, when woken, or after it yielded or was preempted.
     pub total_goroutine_sched: u64,
     /// Goroutines in run queues: all processors', those of groups, and the global ones.
     pub num_goroutine_sched: usize,
@@ -81,9 +81,9 @@ pub struct SchedStats {
     pub total_goroutine: u64,
     /// Goroutines that have not ended.
     pub num_goroutine: usize,
-    /// How often a thread was found asleep in code that had not said that it would block, and lost its processor for it.
+    /// How often a thread was found asleep outside a `blocking` section, and lost its processor.
     pub total_ffi_calls: u64,
-    /// Such threads that have not come back yet.
+    /// Such threads that have not made a runtime call since.
     pub num_ffi_calls: usize,
     /// [`blocking`](crate::blocking()) sections entered.
     pub total_sys_calls: u64,
@@ -105,7 +105,7 @@ pub struct SchedStats {
     pub total_thread_starts: u64,
     /// Threads that are not idle. The proposal's `numThreads`.
     pub num_threads: usize,
-    /// Threads that are.
+    /// Idle threads.
     pub num_idle_threads: usize,
     /// Threads with a processor that search for work.
     pub num_spinning: usize,
@@ -117,26 +117,26 @@ pub struct SchedStats {
     pub total_runnext_hits: u64,
     /// Goroutines that a signal stopped because their time slice was used up.
     pub preemptions_slice: u64,
-    /// Goroutines that a signal stopped because another, woken by an event, had a better claim.
+    /// Goroutines that a signal stopped in favour of a more entitled one that an event had woken.
     pub preemptions_wakeup: u64,
     /// Goroutines that were asked to give way for either reason, and did so at a runtime call or checkpoint.
     pub preemptions_cooperative: u64,
-    /// Processors given away by a thread that was about to sleep, or taken from one that slept.
+    /// Processors given away by a thread that was about to sleep, or taken from a thread that slept.
     pub total_handoffs: u64,
     /// Goroutines found to compute or to block their thread for longer than `RUNNEXT_DEBUG=stalls=ms` allows, in `blocking` sections
-    /// too; each stall counts once. 0 unless that is set: nobody looks for them then.
+    /// too; each stall counts once. 0 unless that is set: otherwise stalls are not looked for.
     pub total_stalls: u64,
-    /// Goroutines that wait for a descriptor to become ready; and sockets that futures wait for, however many of them. One whose future was dropped
-    /// meanwhile counts until something happens to it.
+    /// Goroutines that wait for a descriptor to become ready; and sockets that futures wait for, each counted once however many
+    /// futures wait. A socket whose waiting future was dropped counts until its next event.
     pub num_netpoll_waiters: usize,
-    /// What goroutines have waited for a [`Mutex`](crate::sync::Mutex) or an [`RwLock`](crate::sync::RwLock), added up; each
-    /// wait is counted when it is over.
+    /// Total time that goroutines have waited for a [`Mutex`](crate::sync::Mutex) or an [`RwLock`](crate::sync::RwLock); each
+    /// wait is added when it is over.
     pub total_lock_wait: Duration,
     /// From being queued to being run. Sampled: see the [module](self).
     pub sched_latency: Histogram,
     /// From being run to giving the processor up. Sampled: see the [module](self).
     pub run_time: Histogram,
-    /// From being asked to give way to having done so.
+    /// How long goroutines took to give way after the scheduler asked them to.
     pub preempt_latency: Histogram,
 }
 

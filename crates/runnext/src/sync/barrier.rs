@@ -106,7 +106,7 @@ impl fmt::Debug for Barrier {
     }
 }
 
-/// What [`Barrier::wait`] says: who came last.
+/// The result of [`Barrier::wait`]: whether the caller was the last to arrive.
 ///
 /// # Example
 /// ```
@@ -123,7 +123,7 @@ impl fmt::Debug for Barrier {
 pub struct BarrierWaitResult(bool);
 
 impl BarrierWaitResult {
-    /// True for exactly one of those who met.
+    /// True for exactly one of the parties that met.
     ///
     /// ```
     /// assert!(runnext::sync::Barrier::new(1).wait().is_leader());

@@ -3,22 +3,22 @@
 //! The names and the behaviour are those of [`std::sync`], with Go's additions ([`WaitGroup`], [`Semaphore`]) and three
 //! differences:
 //!
-//! - Waiting parks the goroutine; its thread goes on with others. On a plain thread it blocks the thread: everything
+//! - Waiting parks the goroutine; its thread runs others. On a plain thread it blocks the thread: everything
 //!   here can be shared between goroutines, of one runtime or several, and plain threads.
 //! - There is no poisoning: a panic releases what it held, `lock` returns the guard itself and every `try_` an `Option`.
-//! - Waiting is bounded where others compete: a waiter of a millisecond is served next (see [`Mutex`] and [`RwLock`]).
+//! - Waiting is bounded under contention: a goroutine that has waited for a millisecond is served next (see [`Mutex`] and [`RwLock`]).
 //!
-//! A guard may be kept over calls that park, moved to another thread with its goroutine, or given to another goroutine.
+//! A guard may be held across calls that park, moved to another thread with its goroutine, or given to another goroutine.
 //!
 //! | type                      | blocks until                              | order                                      |
 //! |---------------------------|-------------------------------------------|--------------------------------------------|
-//! | [`Mutex`]                 | the lock is free                          | who is fastest; after 1 ms, who came first |
+//! | [`Mutex`]                 | the lock is free                          | the fastest; after 1 ms, order of arrival  |
 //! | [`RwLock`]                | no writer, or nobody, is inside           | phases: readers together, writers in turn  |
 //! | [`Condvar`]               | notified                                  | first come, first notified                 |
-//! | [`WaitGroup`]             | nothing is left to do                     | all at once                                |
+//! | [`WaitGroup`]             | its count is zero                         | all at once                                |
 //! | [`Semaphore`]             | a permit is free                          | first come, first served                   |
-//! | [`Barrier`]               | the last one has come                     | all at once                                |
-//! | [`Once`], [`OnceLock`]    | the first caller has done it              | all at once                                |
+//! | [`Barrier`]               | the last party has arrived                | all at once                                |
+//! | [`Once`], [`OnceLock`]    | the initialisation has ended              | all at once                                |
 //!
 //! # Example
 //! ```

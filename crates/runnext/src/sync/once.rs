@@ -213,7 +213,7 @@ impl fmt::Debug for Once {
     }
 }
 
-/// A value that is written one time and then only read, by whoever.
+/// A value that is written once and then only read.
 ///
 /// Like [`std::sync::OnceLock`], but waiting for another's initialisation blocks the goroutine and not its thread.
 ///

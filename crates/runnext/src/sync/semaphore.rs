@@ -21,7 +21,7 @@ const WAITING: usize = 1;
 const ONE: usize = 2;
 const MAX_PERMITS: usize = usize::MAX / ONE;
 
-/// A number of permits; who wants one waits until one is free, in order of asking.
+/// A counting semaphore: acquiring a permit waits until one is free; waiters are served in order of arrival.
 ///
 /// # Example
 /// ```
@@ -71,10 +71,10 @@ impl Semaphore {
         }
     }
 
-    /// Takes a permit, which is given back when it is dropped.
+    /// Takes a permit, which is released when it is dropped.
     ///
     /// # Blocks
-    /// The goroutine (on a plain thread, the thread), until a permit is free and all who asked earlier have theirs.
+    /// The goroutine (on a plain thread, the thread), until a permit is free and all earlier waiters have theirs.
     ///
     /// # Example
     /// ```
@@ -113,7 +113,7 @@ impl Semaphore {
         self.take_free().then(|| Permit { semaphore: self })
     }
 
-    /// Adds `n` permits, first to those who wait.
+    /// Adds `n` permits; waiters get them first.
     ///
     /// ```
     /// let s = runnext::sync::Semaphore::new(0);

@@ -182,7 +182,7 @@ impl WaitGroup {
         }
     }
 
-    /// Starts a goroutine that is one thing to do, until it ends; also if it ends by panicking.
+    /// Starts a goroutine that counts as one task until it ends, even by a panic.
     ///
     /// # Panics
     /// As [`go`](crate::go).

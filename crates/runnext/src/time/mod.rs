@@ -1,7 +1,7 @@
 //! Time: moments, sleeping, timers.
 //!
-//! Everything here blocks the goroutine, never its thread, and works on plain threads too, which then sleep
-//! themselves. Nothing ends early; how late depends on the system, usually well under a millisecond. A duration too long
+//! Everything here blocks the goroutine, never its thread, and also works on plain threads, which it
+//! blocks. Nothing ends early; how late depends on the system, usually well under a millisecond. A duration too long
 //! to be counted, such as [`Duration::MAX`], means *never*.
 //!
 //! # Example

@@ -17,12 +17,12 @@ use crate::sched::timers::Task;
 
 use super::plain::Plain;
 
-/// A moment to come, as a channel: it receives that moment, once, when it has come. Or, made by [`after_func`], a function to be
-/// run then.
+/// A one-shot timer: a channel that receives one value, the moment that was set, when that moment has come. Or, made by
+/// [`after_func`], a function that is run then.
 ///
-/// The channel shows a length of 0 at all times, and after [`stop`](Self::stop) or [`reset`](Self::reset) nothing of what it
-/// was set to before can be received any more. What it receives is the moment that was set, however late. Dropping a
-/// timer stops its channel, unless somebody holds a clone of it, and does not stop a function.
+/// The length of the channel is always 0, and after [`stop`](Self::stop) or [`reset`](Self::reset) the moment set before can no longer
+/// be received. The value is the moment that was set, however late it is received. Dropping a timer stops its channel, unless a
+/// clone of the receiver exists; it does not stop a function.
 ///
 /// [`chan::after`](crate::chan::after) is shorter where it is neither stopped nor reset.
 ///
@@ -121,10 +121,10 @@ impl Timer {
         &self.c
     }
 
-    /// Stops the timer. True if it was set: what it was set to was not received, or its function not started, and now
+    /// Stops the timer. True if it was set: its moment had not been received, or its function not been started, and now
     /// never will be.
     ///
-    /// A function that runs goes on.
+    /// A function that is already running continues.
     ///
     /// # Example
     /// ```
@@ -142,7 +142,8 @@ impl Timer {
 
     /// Sets the timer to `d` from now, whatever it was set to before. True if it was set, as for [`stop`](Self::stop).
     ///
-    /// A function that runs goes on; should its time come again meanwhile, it is run once more after that. A channel that was closed stays so.
+    /// A function that is already running continues; if its time comes again meanwhile, it is run once more afterwards. A closed channel stays
+    /// closed.
     ///
     /// # Example
     /// ```
@@ -241,7 +242,7 @@ pub struct Ticker {
 }
 
 impl Ticker {
-    /// A ticker whose first moment lies `d` from now, and each other `d` after the one before.
+    /// A ticker whose first moment is `d` from now, and each further one `d` after the previous one.
     ///
     /// # Panics
     /// If `d` is zero.

@@ -5,7 +5,7 @@ use tracing_subscriber::registry::LookupSpan;
 
 /// A layer for `tracing-subscriber`'s registry that shows the spans a goroutine enters as spans of that goroutine.
 ///
-/// `tracing` keeps its own stack of entered spans by thread: a span that is held entered over a call that can park is shown
+/// `tracing` keeps its own stack of entered spans by thread: a span that is held entered across a call that can park is shown
 /// correctly here, but may confuse other layers.
 ///
 /// # Example

@@ -1,17 +1,17 @@
-//! What happened when: every scheduling event of a while, to be looked at in a viewer.
+//! Traces: every scheduling event of a period, for a viewer.
 //!
-//! [`start`] makes every processor write down what happens on it; [`stop`] gives what was written as a [`Trace`], which
+//! [`start`] makes every processor record its scheduling events; [`stop`] returns them as a [`Trace`], which
 //! [`Trace::write_chrome`] writes in the form that <https://ui.perfetto.dev> and `chrome://tracing` open: a track for each processor with
-//! goroutines as slices, arrows from who woke to who was woken, counters for the queues, and the program's own [`span`]s.
+//! goroutines as slices, arrows from wakers to the goroutines they woke, counters for the queues, and the program's own [`span`]s.
 //!
-//! [`start_flight_recorder`] does the same for good: only the last events are kept, and [`snapshot`] gives them, when something
+//! [`start_flight_recorder`] records permanently: only the last events are kept, and [`snapshot`] returns them, for when something
 //! has just gone wrong.
 //!
 //! # What it costs
-//! Nothing while off but a branch on a word of the processor. A trace reads the CPU's tick counter for each event, some 10 ns. The
+//! While off, only a branch on a word of the processor. A trace reads the CPU's tick counter for each event, some 10 ns. The
 //! flight recorder reads it for every 128th event of a processor, and whenever the monitor has looked since the last: the order on a processor is exact,
-//! the times between are those of the last reading, so slices of a busy processor may be shown as short as nothing, and what lasted
-//! 10 ms or more never is.
+//! the times between are those of the last reading, so slices of a busy processor may be shown with no length at all, but never
+//! those of 10 ms or more.
 //!
 //! # What is lost
 //! Each processor keeps the last events that fit; older ones are overwritten, counted in [`Trace::lost`], and the count is in what is
@@ -141,8 +141,8 @@ pub fn start(options: Options) -> io::Result<()> {
     begin(current_shared("trace::start"), options, false)
 }
 
-/// Starts to write down what happens, for good and at less cost: see the [module](self). [`snapshot`] gives what was last
-/// written, [`stop`] ends it.
+/// Starts to record events permanently and at less cost: see the [module](self). [`snapshot`] returns the last
+/// events, [`stop`] ends the recording.
 ///
 /// `RUNNEXT_DEBUG=flightrecorder=n` starts one with the runtime, with room for `n` events of each processor.
 ///
@@ -205,7 +205,7 @@ pub(crate) fn begin(shared: &Shared, options: Options, coarse: bool) -> io::Resu
     Ok(())
 }
 
-/// What was written so far; writing goes on. None if nothing is being written.
+/// The events recorded so far; recording continues. None if nothing is being recorded.
 ///
 /// # Panics
 /// Outside a runtime.
