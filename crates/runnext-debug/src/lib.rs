@@ -28,17 +28,17 @@
 //! }
 //! ```
 //!
-//! # Who may ask
-//! What is served tells how the program is built and what it does, so [`serve`] takes loopback addresses only; [`Options::allow_remote`]
-//! is for those who know who can reach the port. Only GET is answered; nothing that is served changes the program, but that a trace costs it
-//! some time while it is taken.
+//! # Access
+//! The answers reveal how the program is built and what it does, so [`serve`] accepts loopback addresses only; use [`Options::allow_remote`]
+//! only if you control who can reach the port. Only GET is answered, and no request changes the program, except that a trace costs some time
+//! while it is taken.
 //!
 //! # Bounds
-//! At most 32 connections at once; requests of 16 KiB; ten seconds for their headers. When there are more, those that neither wait for an
-//! answer nor take one for a tenth of a second are closed in favour of others, the idlest first, and so are those that have been taking
-//! one for ten seconds; the rest wait. An answer is made in memory before it is sent, and a client has a minute to take it. One dump and one
-//! trace at a time, until it was taken: a second is refused with 503. A trace has a million events, of all processors together; one
-//! whose client goes ends.
+//! At most 32 connections at once; requests of 16 KiB; ten seconds for their headers. When there are more, connections that for a tenth of
+//! a second have neither waited for an answer nor read one are closed in favour of others, the idlest first, and so are connections that have
+//! been reading one for ten seconds; the rest wait. An answer is made in memory before it is sent, and a client has a minute to take it. One dump and one
+//! trace at a time, until the client has read it: a second is refused with 503. A trace has a million events, of all processors together; it
+//! ends when its client disconnects.
 
 #![forbid(unsafe_code)]
 

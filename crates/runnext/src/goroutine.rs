@@ -149,7 +149,7 @@ pub fn yield_now() {
 /// Preemption needs no checkpoints; but yielding at one is cheaper than a signal, and CPU limits are kept most exactly there.
 ///
 /// # Blocks
-/// The goroutine, if it was asked to give way.
+/// The goroutine, if the scheduler has asked it to give way.
 ///
 /// # Example
 /// ```

@@ -12,9 +12,9 @@
 //! |--------------------------------|-----------------------------------------|------------------------------------------------------------------|
 //! | log, serde, regex, bytes, http | nothing, or caches used within one call | fine                                                             |
 //! | tracing, events                | the default subscriber, looked up per event | fine, with a global default; `with_default` must not span a park |
-//! | tracing, spans                 | the stack of entered spans, per thread  | `span.enter()` must not be held over a park: the span would be left on another thread. `in_scope` around code that does not park, or `Instrument` on futures |
-//! | rand                           | the generator that `rand::rng()` refers to | call it where it is used; never keep what it returns over a park (two goroutines would draw the same numbers). An own `StdRng` is fine |
-//! | tokio, `Handle::enter`         | the runtime that is entered             | around each poll, never over a park (`crates/ecosystem` has a wrapper) |
+//! | tracing, spans                 | the stack of entered spans, per thread  | `span.enter()` must not be held across a park: the span would be left on another thread. `in_scope` around code that does not park, or `Instrument` on futures |
+//! | rand                           | the generator that `rand::rng()` refers to | call it where it is used; never keep its result across a park (two goroutines would draw the same numbers). An own `StdRng` is fine |
+//! | tokio, `Handle::enter`         | the runtime that is entered             | around each poll, never across a park (`crates/ecosystem` has a wrapper) |
 //! | tokio, `Handle::block_on`      | that a runtime is entered               | blocks the thread; works, like any call that blocks              |
 //! | tokio, `spawn` on a `Handle`   | nothing                                 | fine; await the handle with [`block_on`](crate::block_on), its wakers are ordinary |
 //! | reqwest (async)                | needs tokio entered while polled        | as above                                                         |
@@ -23,8 +23,8 @@
 //! | rustls, ring                   | nothing                                 | fine                                                             |
 //! | rusqlite, libraries in C       | errno-like state within one call        | fine; [`blocking`](crate::blocking) around long calls            |
 //! | std's `RefCell` in a `thread_local!` | the borrow                        | must end before a park: that is the contract                     |
-//! | std's `MutexGuard`             | nothing on Linux                        | works over a park, but whoever waits for it blocks a thread: prefer [`sync::Mutex`](crate::sync::Mutex) |
-//! | std's `stdout().lock()`        | which thread has it                     | must not be held over a park: its thread's other goroutines would have it too |
+//! | std's `MutexGuard`             | nothing on Linux                        | works across a park, but a goroutine that waits for the lock blocks its thread: prefer [`sync::Mutex`](crate::sync::Mutex) |
+//! | std's `stdout().lock()`        | which thread has it                     | must not be held across a park: other goroutines on its thread would hold it as well |
 //!
 //! # Example
 //! ```

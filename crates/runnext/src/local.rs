@@ -111,7 +111,7 @@ impl<T: 'static> LocalKey<T> {
 }
 
 impl<T: 'static> LocalKey<Cell<T>> {
-    /// A copy of the value, which is made first if need be.
+    /// A copy of the value, which is initialised first if need be.
     ///
     /// # Example
     /// ```
@@ -136,7 +136,7 @@ impl<T: 'static> LocalKey<Cell<T>> {
         self.with(Cell::get)
     }
 
-    /// Puts `value` in place of the one that is there. On first use it is the first value: the initialiser of the declaration does not run.
+    /// Replaces the value by `value`. On first use `value` is the first one: the initialiser of the declaration does not run.
     ///
     /// # Example
     /// ```
@@ -181,7 +181,7 @@ impl<T: 'static> LocalKey<Cell<T>> {
         self.with(Cell::take)
     }
 
-    /// Puts `value` in place of the one that is there, and returns that; it is made first if need be.
+    /// Replaces the value by `value`, and returns the old one, which is initialised first if need be.
     ///
     /// # Example
     /// ```
@@ -203,7 +203,7 @@ impl<T: 'static> LocalKey<Cell<T>> {
 }
 
 impl<T: 'static> LocalKey<RefCell<T>> {
-    /// Calls `f` with the value, borrowed, which is made first if need be. `f` may block: the value belongs to the goroutine, on whichever thread it resumes.
+    /// Calls `f` with the value, borrowed, which is initialised first if need be. `f` may block: the value belongs to the goroutine, on whichever thread it resumes.
     ///
     /// # Panics
     /// If it is borrowed mutably.
@@ -225,7 +225,7 @@ impl<T: 'static> LocalKey<RefCell<T>> {
         self.with(|cell| f(&cell.borrow()))
     }
 
-    /// Calls `f` with the value, borrowed mutably, which is made first if need be. `f` may block.
+    /// Calls `f` with the value, borrowed mutably, which is initialised first if need be. `f` may block.
     ///
     /// # Panics
     /// If it is borrowed.
@@ -249,7 +249,7 @@ impl<T: 'static> LocalKey<RefCell<T>> {
         self.with(|cell| f(&mut cell.borrow_mut()))
     }
 
-    /// Puts `value` in place of the one that is there. On first use it is the first value: the initialiser of the declaration does not run.
+    /// Replaces the value by `value`. On first use `value` is the first one: the initialiser of the declaration does not run.
     ///
     /// # Panics
     /// If the value is borrowed.
@@ -301,7 +301,7 @@ impl<T: 'static> LocalKey<RefCell<T>> {
         self.with(RefCell::take)
     }
 
-    /// Puts `value` in place of the one that is there, and returns that; it is made first if need be.
+    /// Replaces the value by `value`, and returns the old one, which is initialised first if need be.
     ///
     /// # Panics
     /// If it is borrowed.

@@ -347,7 +347,7 @@ impl fmt::Debug for Select<'_> {
 /// For a send to a bounded channel a place in the buffer is reserved until then.
 ///
 /// # Panics
-/// Dropping one that was not completed panics: a peer may be waiting for it.
+/// Dropping an operation that was not completed panics: a peer may be waiting for it.
 ///
 /// # Example
 /// ```

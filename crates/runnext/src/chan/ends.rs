@@ -214,7 +214,7 @@ unsafe fn leave<T>(shared: NonNull<Shared<T>>) {
 
 /// The sending end of a channel. Clones are ends of the same channel.
 ///
-/// The channel is closed when its last sender is dropped: receivers get what is buffered, then errors.
+/// The channel is closed when its last sender is dropped: receivers get the buffered values, then errors.
 ///
 /// ```
 /// use runnext::chan::{self, Sender};
@@ -251,7 +251,7 @@ pub struct Sender<T> {
 
 /// The receiving end of a channel. Clones are ends of the same channel, and each value goes to one of them.
 ///
-/// The channel is closed when its last receiver is dropped: sends fail, and what is buffered is dropped.
+/// The channel is closed when its last receiver is dropped: sends fail, and buffered values are dropped.
 ///
 /// ```
 /// use runnext::{chan, scope};
@@ -385,7 +385,7 @@ impl<T> Sender<T> {
 
     /// Closes the channel for all its ends. True for the call that did.
     ///
-    /// What is buffered can still be received; every other operation fails from now on, those that wait included.
+    /// Buffered values can still be received; every other operation fails from now on, including those already waiting.
     ///
     /// ```
     /// use runnext::chan::{self, RecvError, SendError};

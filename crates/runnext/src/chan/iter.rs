@@ -19,7 +19,7 @@ use super::Receiver;
 /// ```
 pub struct Iter<'a, T>(&'a Receiver<T>);
 
-/// Receives what is there now; see [`Receiver::try_iter`].
+/// Receives the values that are there now; see [`Receiver::try_iter`].
 ///
 /// ```
 /// let (tx, rx) = runnext::chan::unbounded();
@@ -80,7 +80,7 @@ impl<T> Receiver<T> {
         Iter(self)
     }
 
-    /// Receives what is there now, and what comes while it does.
+    /// Receives the values that are there now, and those that arrive meanwhile.
     ///
     /// ```
     /// let (tx, rx) = runnext::chan::unbounded();

@@ -100,7 +100,7 @@ pub struct Entry {
     pub id: u64,
     /// Its name, if it has one.
     pub name: Option<String>,
-    /// What it does: `running`, `runnable`, `preempted`, `syscall`, or what it waits for, in Go's words.
+    /// Its state: `running`, `runnable`, `preempted`, `syscall`, or what it waits for, in Go's words.
     pub state: &'static str,
     /// For how long it has waited, to within some 10 ms.
     pub waiting: Option<Duration>,

@@ -244,7 +244,7 @@ impl DirBuilder {
         DirBuilder(std::fs::DirBuilder::new())
     }
 
-    /// Whether to make what is missing above it too; then it is no error if it exists.
+    /// Whether to make missing parent directories as well; if so, it is no error if the directory exists.
     ///
     /// # Example
     /// ```
@@ -265,7 +265,7 @@ impl DirBuilder {
         self
     }
 
-    /// The permissions of what it makes, less the process's mask.
+    /// The permissions of the new directories, less the process's mask.
     ///
     /// # Example
     /// ```

@@ -123,7 +123,7 @@ pub fn create_dir<P: AsRef<Path>>(path: P) -> io::Result<()> {
     blocking(|| std::fs::create_dir(path))
 }
 
-/// Makes a directory and what is missing above it.
+/// Makes a directory and its missing parents.
 ///
 /// # Blocks
 /// The goroutine.
@@ -469,7 +469,7 @@ pub fn symlink_metadata<P: AsRef<Path>>(path: P) -> io::Result<Metadata> {
     blocking(|| std::fs::symlink_metadata(path))
 }
 
-/// Makes a file of these bytes, replacing what was in it.
+/// Writes these bytes as the whole contents of a file, which is created if need be.
 ///
 /// # Blocks
 /// The goroutine.

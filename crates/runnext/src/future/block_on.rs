@@ -17,7 +17,7 @@ use crate::sched::call::Call;
 use crate::sched::wait::Waiter;
 use crate::sched::waker;
 
-/// Polls a future until it is done, and returns what it gives.
+/// Polls a future until it is done, and returns its output.
 ///
 /// Calls may nest: a function called from a future may use `block_on` again.
 ///

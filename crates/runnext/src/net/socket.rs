@@ -147,10 +147,9 @@ macro_rules! socket {
 
             /// Gives it to the standard library: from now on calls block the thread, unless `set_nonblocking(true)` was called.
             ///
-            /// If it has clones it is duplicated, and what is returned stays non-blocking: the system keeps one mode for all
-            /// duplicates, and the clones go on without blocking their threads. Once they are gone, `set_nonblocking(false)` of
-            /// the standard library makes it wait. The last one to be given up is blocking again at once, and so are the others
-            /// then.
+            /// If it has clones, the descriptor is duplicated, and the returned socket stays non-blocking: the system keeps one mode for
+            /// all duplicates, and the clones must not block their threads. Once the clones are gone, `set_nonblocking(false)` of the
+            /// standard library makes it blocking. The last clone to be converted is blocking at once, and so are all duplicates then.
             ///
             /// # Errors
             /// If it has clones it is duplicated, for which the process may have no descriptor left.

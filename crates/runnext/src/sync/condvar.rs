@@ -105,7 +105,7 @@ impl Condvar {
         mutex.lock(WaitReason::Mutex);
     }
 
-    /// As [`wait`](Self::wait), but for no longer than `limit`; the result says whether that was what ended it. In either case the
+    /// As [`wait`](Self::wait), but for no longer than `limit`; the result says whether the wait timed out. In either case the
     /// mutex is held again. `Duration::MAX` is no limit.
     ///
     /// # Blocks
