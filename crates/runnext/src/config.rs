@@ -10,6 +10,8 @@ use std::time::Duration;
 use runnext_core::group::CpuLimit;
 use runnext_sys::signal::SIGURG;
 
+use crate::say;
+
 /// `RUNNEXT_DEBUG=name=value,name=value`, after Go's GODEBUG.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Debug {
@@ -48,7 +50,7 @@ impl Debug {
         let text = variable("RUNNEXT_DEBUG", |text| Ok(text.to_owned())).unwrap_or_default();
         let (debug, complaints) = Debug::parse(&text, RandomState::new().build_hasher().finish());
         for complaint in complaints {
-            eprintln!("runnext: RUNNEXT_DEBUG: {complaint}");
+            say::line(format_args!("runnext: RUNNEXT_DEBUG: {complaint}"));
         }
         debug
     }
@@ -127,7 +129,10 @@ fn variable<T>(name: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Opt
         None => Err("it is not UTF-8".into()),
     };
     parsed
-        .map_err(|why| eprintln!("runnext: ignored {name}={}: {why}", text.display()))
+        .map_err(|why| {
+            let text = text.display();
+            say::line(format_args!("runnext: ignored {name}={text}: {why}"));
+        })
         .ok()
 }
 

@@ -102,6 +102,7 @@ mod one_line;
 mod overflow;
 mod p;
 mod runtime;
+mod say;
 mod sched;
 mod scope;
 mod stack;

@@ -16,6 +16,7 @@ use crate::dump;
 use crate::g::WaitReason;
 use crate::goroutine::{JoinHandle, go_on, wait_for};
 use crate::m;
+use crate::say;
 use crate::sched::Shared;
 use crate::sched::blocking::blocking;
 use crate::sched::call::Call;
@@ -355,7 +356,7 @@ pub mod __private {
         T: Termination,
     {
         run(configure, f).unwrap_or_else(|e| {
-            eprintln!("runnext: cannot start the runtime: {e}");
+            say::line(format_args!("runnext: cannot start the runtime: {e}"));
             ExitCode::from(101)
         })
     }

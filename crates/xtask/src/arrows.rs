@@ -19,6 +19,7 @@ const LAYERS: &[&[&str]] = &[
         "lock",
         "note",
         "one_line",
+        "say",
         "swallow",
     ],
     &["g", "stack", "instant"],

@@ -33,6 +33,13 @@ const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
 pub(crate) const RUNTIME: &str = "crates/runnext/src/";
 const CLOCK_MODULES: &[&str] = &["clock", "time"];
 
+/// Crates that print nothing by themselves but through [`RUNTIME`]'s `say`.
+const SILENT: &[&str] = &[
+    RUNTIME,
+    "crates/runnext-core/src/",
+    "crates/runnext-sys/src/",
+];
+
 /// Where the chapters of the guide are declared.
 const GUIDE: &str = "crates/runnext/src/guide.rs";
 
@@ -69,6 +76,10 @@ pub const ALL: &[(Check, &str)] = &[
     (
         clock,
         "time goes through the runtime's own clock, or the simulator cannot turn it",
+    ),
+    (
+        printing,
+        "printing macros panic where nobody reads what they print, and the runtime must not; use `say`",
     ),
     (
         arrows::against_the_order,
@@ -301,6 +312,25 @@ fn clock(tree: &Tree, say: Say<'_>) {
                     format!("`std::thread::sleep` outside of {CLOCK_MODULES:?}"),
                 );
             }
+        }
+    }
+}
+
+/// No macro that prints in the crates of the runtime, but for their tests.
+fn printing(tree: &Tree, say: Say<'_>) {
+    const MACROS: &[&str] = &["print", "println", "eprint", "eprintln"];
+    for file in tree.rust().filter(|file| !file.is_test()) {
+        if !SILENT.iter().any(|src| file.path.starts_with(src)) {
+            continue;
+        }
+        let mut at = 0;
+        while let Some(token) = file.tokens.get(at) {
+            if file.tokens_are(at, &["mod", "tests", "{"]) {
+                at = file.closing(at + 2);
+            } else if MACROS.contains(&token.text.as_str()) && file.tokens_are(at + 1, &["!"]) {
+                say(file, token.line, format!("`{}!`", token.text));
+            }
+            at += 1;
         }
     }
 }
@@ -563,6 +593,17 @@ mod tests {
         );
         assert_eq!(at("time/mod.rs", "std::time::Instant::now();"), []);
         assert_eq!(at("g/tests.rs", "thread::sleep(d);"), []);
+    }
+
+    #[test]
+    fn printed_words() {
+        let text = "/// println!()\neprintln!(\"println!()\");\nprint!();\nmod tests {\nprintln!();\n}\n\
+                    format!();\neprint!();";
+        for src in SILENT {
+            assert_eq!(broken(printing, &format!("{src}a.rs"), text), [2, 3, 8]);
+            assert_eq!(broken(printing, &format!("{src}a/tests.rs"), text), []);
+        }
+        assert_eq!(broken(printing, "crates/runnext-cli/src/main.rs", text), []);
     }
 
     #[test]

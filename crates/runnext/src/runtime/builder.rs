@@ -16,6 +16,7 @@ use crate::group::CpuLimit;
 use crate::m;
 use crate::one_line::OneLine;
 use crate::overflow;
+use crate::say;
 use crate::sched::groups::Limit;
 use crate::sched::{Config, MAX_PROCS, Shared, start_threads};
 use crate::sched::{hazards, preempt, report};
@@ -319,14 +320,14 @@ fn report_panics() {
         let previous = panic::take_hook();
         panic::set_hook(Box::new(move |info| {
             if let Some(g) = m::current().and_then(m::M::g) {
-                match g.name() {
-                    Some(name) => eprintln!(
-                        "\ngoroutine {} '{}', spawned at {}, panicked:",
-                        g.id(),
-                        OneLine(name),
-                        g.site()
-                    ),
-                    None => eprintln!("\ngoroutine {}, spawned at {}, panicked:", g.id(), g.site()),
+                let (id, site) = (g.id(), g.site());
+                match g.name().map(OneLine) {
+                    Some(name) => say::line(format_args!(
+                        "\ngoroutine {id} '{name}', spawned at {site}, panicked:"
+                    )),
+                    None => say::line(format_args!(
+                        "\ngoroutine {id}, spawned at {site}, panicked:"
+                    )),
                 }
             }
             previous(info);

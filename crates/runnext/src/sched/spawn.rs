@@ -23,6 +23,7 @@ use crate::fatal::fatal;
 use crate::g::{After, Birth, Ext, G, INLINE, Vtable};
 use crate::m::{self, M};
 use crate::p::{P, bump, bump_release};
+use crate::say;
 use crate::stack::NoStack;
 use crate::swallow;
 
@@ -374,10 +375,10 @@ pub(super) fn fail(m: &M, g: &G, why: &NoStack) {
     // The first, then ever fewer: where one finds no room thousands may follow, and printing is a blocking call.
     let refused = REFUSED.fetch_add(1, Relaxed) + 1;
     if refused.is_power_of_two() {
-        eprintln!(
-            "{message} (spawned at {}; refused so far: {refused})",
-            g.site()
-        );
+        let site = g.site();
+        say::line(format_args!(
+            "{message} (spawned at {site}; refused so far: {refused})"
+        ));
     }
     // SAFETY: it was never given a stack, so it never started.
     let after = unsafe { (g.vtable().fail)(g, Box::new(message)) };

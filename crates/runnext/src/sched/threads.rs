@@ -33,6 +33,7 @@ use crate::dump;
 use crate::fatal::fatal;
 use crate::fences;
 use crate::m::M;
+use crate::say;
 
 /// Between rounds of housekeeping while there is something to return.
 const HOUSEKEEPING_NS: u64 = 100_000_000;
@@ -493,11 +494,11 @@ impl Maker {
     fn complain(&mut self, e: &io::Error) {
         if !self.refused {
             self.refused = true;
-            eprintln!(
-                "runnext: cannot make another thread: {e}. Goroutines that are runnable wait until one of the {} \
-                 threads is free.",
-                self.threads.len()
-            );
+            let threads = self.threads.len();
+            say::line(format_args!(
+                "runnext: cannot make another thread: {e}. Goroutines that are runnable wait until one of the {threads} \
+                 threads is free."
+            ));
         }
     }
 

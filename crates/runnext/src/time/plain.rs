@@ -21,6 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Wake, Waker};
 use std::thread;
 
+use crate::say;
 use crate::sched::netpoll::ReactorAlarm;
 use crate::swallow;
 
@@ -145,8 +146,10 @@ impl Wake for Firing {
         }
         let own = Arc::clone(task);
         if let Err(e) = start(move || own.run()) {
-            eprintln!("runnext: the function of a timer does not run, for want of a thread: {e}");
             task.state().runs = 0;
+            say::line(format_args!(
+                "runnext: the function of a timer does not run, for want of a thread: {e}"
+            ));
         }
     }
 }
