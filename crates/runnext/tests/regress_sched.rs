@@ -2,8 +2,12 @@
 
 mod common;
 
-use common::{child, runtime};
-use runnext::go;
+use std::cell::Cell;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::atomic::{AtomicUsize, Ordering::*};
+
+use common::{child, message, runtime};
+use runnext::{TaskGroup, chan, go};
 
 /// A goroutine's panic ended the process where stderr is a pipe that nobody reads: its announcement panicked, too, inside the hook.
 #[test]
@@ -18,6 +22,77 @@ fn a_panic_that_cannot_be_announced_ends_only_its_goroutine() {
         }
         let joined = runtime(1).run(|| go(|| panic!("unheard")).join());
         assert!(joined.is_err());
+    })
+    .passed();
+}
+
+/// A closure for a group of another runtime was never dropped, and whoever waited for it waited for ever.
+#[test]
+fn what_a_group_of_another_runtime_refuses_is_dropped() {
+    let group = TaskGroup::builder("one runtime's").build();
+    let (one, other) = (runtime(1), runtime(1));
+    one.run(|| group.go(|| ()).join().unwrap());
+    let (tx, rx) = chan::bounded::<u8>(1);
+    let refused = other.run(|| {
+        panic::catch_unwind(AssertUnwindSafe(|| {
+            group.go(move || tx.send(1).unwrap());
+        }))
+    });
+    assert!(refused.is_err());
+    assert!(rx.recv().is_err());
+}
+
+/// Panics when it is dropped before it was used.
+struct Unused(bool);
+
+impl Unused {
+    fn use_up(mut self) {
+        self.0 = true;
+    }
+}
+
+impl Drop for Unused {
+    fn drop(&mut self) {
+        assert!(self.0, "never used");
+    }
+}
+
+/// A scope waited for ever for a goroutine that found no header, if dropping its closure panicked, too.
+#[test]
+fn a_scope_does_not_wait_for_what_was_refused() {
+    child(&[("MALLOC_ARENA_MAX", "1")], || {
+        runtime(1).run(|| {
+            let limits = |most| libc::rlimit {
+                rlim_cur: most,
+                rlim_max: libc::RLIM_INFINITY,
+            };
+            let limit = |most| {
+                // SAFETY: a valid argument.
+                let set = unsafe { libc::setrlimit(libc::RLIMIT_AS, &limits(most)) };
+                assert_eq!(set, 0);
+            };
+            let (started, ran) = (Cell::new(0), AtomicUsize::new(0));
+            let ran = &ran;
+            let ended = panic::catch_unwind(AssertUnwindSafe(|| {
+                runnext::scope(|s| {
+                    limit(1);
+                    let refused = panic::catch_unwind(AssertUnwindSafe(|| {
+                        loop {
+                            let once = Unused(false);
+                            s.go(move || {
+                                once.use_up();
+                                ran.fetch_add(1, Relaxed);
+                            });
+                            started.set(started.get() + 1);
+                        }
+                    }));
+                    limit(libc::RLIM_INFINITY);
+                    assert!(message(&*refused.unwrap_err()).contains("cannot start a goroutine"));
+                });
+            }));
+            assert!(ended.is_ok());
+            assert_eq!(ran.load(Relaxed), started.get());
+        });
     })
     .passed();
 }

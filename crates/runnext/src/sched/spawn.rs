@@ -186,15 +186,16 @@ pub(super) unsafe fn spawn_with<B>(
     body: B,
     vtable: &'static Vtable,
 ) -> io::Result<NonNull<G>> {
+    // First: a group of another runtime panics, and what was put into a payload would never be dropped.
+    let belongs = match &options.group {
+        None => Belongs::inherit(shared, m::current().and_then(M::g)),
+        Some(group) => Belongs::to(group, shared),
+    };
     // In user context, because a large closure is boxed.
     let mut payload = MaybeUninit::<[u64; INLINE / 8]>::uninit();
     // SAFETY: as large and aligned as a payload.
     unsafe { put(payload.as_mut_ptr().cast(), body) };
     let ext = options.ext.map_or(ptr::null_mut(), Box::into_raw);
-    let belongs = match &options.group {
-        None => Belongs::inherit(shared, m::current().and_then(M::g)),
-        Some(group) => Belongs::to(group, shared),
-    };
 
     let call = Call::brief();
     let p = match call.m() {
@@ -207,11 +208,12 @@ pub(super) unsafe fn spawn_with<B>(
             drop(call);
             belongs.revoke();
             // SAFETY: written above and given to nobody.
-            unsafe {
-                drop(take::<B>(payload.as_mut_ptr().cast()));
-                if !ext.is_null() {
-                    drop(Box::from_raw(ext));
-                }
+            let body = unsafe { take::<B>(payload.as_mut_ptr().cast()) };
+            // As in `Body::fail`: the caller, who may have counted it, is told why in any case.
+            swallow::panics(move || drop(body));
+            if !ext.is_null() {
+                // SAFETY: from `Box::into_raw` above.
+                drop(unsafe { Box::from_raw(ext) });
             }
             return Err(e);
         }
