@@ -463,7 +463,8 @@ impl Maker {
             Err(e) => {
                 all.starting.fetch_sub(1, Relaxed);
                 all.ms[id].store(ptr::null_mut(), Release);
-                // SAFETY: the thread was not made, so nobody else has it.
+                self.let_looks_end();
+                // SAFETY: the thread was not made, and nobody looks at it any more.
                 drop(unsafe { Box::from_raw(m) });
                 Err(limit::explain(e))
             }
@@ -482,13 +483,17 @@ impl Maker {
             let ended = self.threads.swap_remove(i);
             let _ = ended.handle.join();
             let m = all.ms[ended.id as usize].swap(ptr::null_mut(), AcqRel);
-            // No P names it any more, but a look of the monitor may have begun while one did.
-            self.shared.monitor.let_look_end();
-            self.shared.observe.let_look_end();
+            self.let_looks_end(); // no P names it any more, but one may have begun while one did
             // SAFETY: its thread has ended; only this thread frees Ms.
             drop(unsafe { Box::from_raw(m) });
         }
         all.count.store(self.threads.len(), Relaxed);
+    }
+
+    /// Returns when no look is under way that may have found an M which is in no table any more.
+    fn let_looks_end(&self) {
+        self.shared.monitor.let_look_end();
+        self.shared.observe.let_look_end();
     }
 
     fn complain(&mut self, e: &io::Error) {
