@@ -201,15 +201,16 @@ fn stop_here(m: &'static M, why: Why) {
     }
     let asked = m.note.take();
     if !waits(shared, m) || m.home.get() != Home::User || !m.try_enter() {
-        return;
+        return put_back_last(m);
     }
     let (Some(g), p) = (m.g(), m.p()) else {
+        put_back_last(m);
         return m.leave();
     };
     // Seen in RT, or it sees that all has stopped: `Shared::release_stopped` wakes everybody who sleeps here, once.
     fence(SeqCst);
     if shared.stopped.load(Relaxed) {
-        m.note.leave_last(); // it may have been the one that was taken above
+        put_back_last(m);
         return m.leave();
     }
     let asked = asked.filter(|asked| asked.slice == p.slice.load(Relaxed));
@@ -233,6 +234,14 @@ fn stop_here(m: &'static M, why: Why) {
         m.timer_slice.set(m.p().slice.load(Relaxed));
         m.leave();
     } // else all has stopped: it runs on, as nobody's, to its next call
+}
+
+/// The note that was taken may have been the last, left since the look whether all has stopped: whoever took that sees here that all has, and leaves it
+/// for the next call.
+fn put_back_last(m: &M) {
+    if m.shared().stopped.load(Relaxed) {
+        m.note.leave_last();
+    }
 }
 
 /// Is there anything else to run on this thread's P? Read in USER: a moment's view.

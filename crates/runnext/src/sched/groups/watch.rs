@@ -299,6 +299,9 @@ impl Shared {
         let asleep = matches!(state, Some(b'S' | b'D')); // perhaps for a moment only: the next look knows
         if word.state() == State::Blk || asleep && !first {
             m.note.withdraw();
+            if self.stopped.load(SeqCst) {
+                m.note.leave_last(); // it may have been replaced by the one taken back
+            }
             return None;
         }
         let slice = p.slice.load(Relaxed);
