@@ -57,6 +57,8 @@ pub(crate) struct M {
     first: AtomicPtr<G>,
     /// It is parked inside the preemption handler, or about to be. Set in RT, before the P goes.
     pub(crate) in_handler: AtomicBool,
+    /// Since all has stopped. For who stops it.
+    pub(crate) outside: Outside,
     /// The goroutine that waits for a P together with this thread is timed (`observe`). The thread's own.
     pub(crate) timed: Cell<Option<Timed>>,
     /// A signal of ours is on its way: one at a time.
@@ -105,6 +107,27 @@ impl G {
     }
 }
 
+/// Whether a thread has been outside of RT since the first look at it. It need not be found there: one that makes calls in a loop, with no CPU most of the time,
+/// hardly ever is, and of many never all at once.
+#[derive(Default)]
+pub(crate) struct Outside {
+    /// That of the first look, plus one; 0: there was none.
+    turn: AtomicU64,
+}
+
+impl Outside {
+    /// It was seen so. By one observer, all the time.
+    pub(crate) fn was(&self, word: Seen) -> bool {
+        const FOR_GOOD: u64 = u64::MAX;
+        let (first, now) = (self.turn.load(Relaxed), word.turn() + 1);
+        let was = word.state() != State::Rt || first != 0 && first != now;
+        if was || first == 0 {
+            self.turn.store(if was { FOR_GOOD } else { now }, Relaxed);
+        }
+        was
+    }
+}
+
 thread_local! {
     static CURRENT: Cell<*const M> = const { Cell::new(ptr::null()) };
 }
@@ -149,6 +172,7 @@ impl M {
             ticked_in: AtomicU64::new(0),
             first: AtomicPtr::new(ptr::null_mut()),
             in_handler: AtomicBool::new(false),
+            outside: Outside::default(),
             timed: Cell::new(None),
             signalled: AtomicBool::new(false),
             paid: AtomicU64::new(0),
@@ -470,6 +494,24 @@ impl M {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_thread_was_outside_if_it_was_seen_there_or_has_had_another_turn() {
+        let p = P::new(0, 1);
+        let (m, outside) = (M::new(0, ptr::null()), Outside::default());
+        let was = || outside.was(m.look());
+        m.take(&p);
+        assert!(!was() && !was());
+        m.leave();
+        assert!(m.try_enter());
+        assert!(was(), "it has left, and come back");
+        assert!(was(), "for good");
+        assert!(!m.outside.was(m.look()));
+        m.leave();
+        assert!(m.outside.was(m.look()));
+        assert!(m.try_enter());
+        assert!(m.outside.was(m.look()), "for good");
+    }
 
     #[test]
     fn a_push_is_no_bond() {

@@ -4,9 +4,11 @@ mod common;
 
 use std::cell::Cell;
 use std::panic::{self, AssertUnwindSafe};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::*};
 
-use common::{child, message, runtime};
+use common::{child, message, runtime, until};
+use runnext::sync::Condvar;
 use runnext::{TaskGroup, chan, go};
 
 /// A goroutine's panic ended the process where stderr is a pipe that nobody reads: its announcement panicked, too, inside the hook.
@@ -93,6 +95,31 @@ fn a_scope_does_not_wait_for_what_was_refused() {
             assert!(ended.is_ok());
             assert_eq!(ran.load(Relaxed), started.get());
         });
+    })
+    .passed();
+}
+
+/// `drop` of a runtime waited for a moment at which none of its threads is inside the runtime: with many that make brief calls in a loop, for ever.
+#[test]
+fn a_runtime_ends_though_abandoned_goroutines_make_brief_calls_in_a_loop() {
+    const GOROUTINES: usize = 16;
+    child(&[], || {
+        let rt = runtime(GOROUTINES);
+        let begun = Arc::new(AtomicUsize::new(0));
+        rt.run(|| {
+            for _ in 0..GOROUTINES {
+                let begun = Arc::clone(&begun);
+                go(move || {
+                    let nobody = Condvar::new();
+                    begun.fetch_add(1, Relaxed);
+                    loop {
+                        nobody.notify_one();
+                    }
+                });
+            }
+        });
+        until(|| begun.load(Relaxed) == GOROUTINES);
+        drop(rt);
     })
     .passed();
 }

@@ -32,7 +32,7 @@ use super::{Shared, preempt, spawn, wait, worker};
 use crate::dump;
 use crate::fatal::fatal;
 use crate::fences;
-use crate::m::M;
+use crate::m::{M, Outside};
 use crate::say;
 
 /// Between rounds of housekeeping while there is something to return.
@@ -289,7 +289,7 @@ impl Shared {
 
     /// Goroutines that were made to stop in the middle of their code go on, as nobody's: they may hold locks of the allocator, for which
     /// our own threads wait when they end, or make another. Nobody is made to stop from here on (`preempt::stop_here`), but at a call that may
-    /// block (`call::stop_for_good`).
+    /// block (`call::stop_for_good`). After a heavy fence: who goes into RT from then on sees that all has stopped, so it is enough that each M was outside once.
     fn release_stopped(&self) {
         loop {
             let mut again = false;
@@ -299,7 +299,7 @@ impl Shared {
                     self.threads.for_each(|m| {
                         m.note.leave_last();
                         // In this order: who is seen to have no P has said before whether it sleeps in the handler.
-                        again |= m.look().state() == State::Rt;
+                        again |= !m.outside.was(m.look());
                         if m.in_handler.load(Relaxed) {
                             m.hand(ptr::null());
                             again = true;
@@ -344,6 +344,8 @@ pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<()> {
 struct Thread {
     id: u32,
     handle: JoinHandle<()>,
+    /// Since this thread knows that all has stopped.
+    outside: Outside,
 }
 
 /// What the thread keeps to itself.
@@ -453,8 +455,11 @@ impl Maker {
             .spawn(move || thread_main(own, shared));
         match made {
             Ok(handle) => {
-                let id = id as u32;
-                self.threads.push(Thread { id, handle });
+                self.threads.push(Thread {
+                    id: id as u32,
+                    handle,
+                    outside: Outside::default(),
+                });
                 all.count.store(self.threads.len(), Relaxed);
                 self.refused = false;
                 all.exhausted.store(false, Relaxed);
@@ -547,7 +552,8 @@ impl Maker {
             for t in &self.threads {
                 // SAFETY: not reaped, so alive.
                 let m = unsafe { &*self.shared.threads.ms[t.id as usize].load(Acquire) };
-                waits |= m.g().is_none() || m.state() == State::Rt;
+                let inside = !t.outside.was(m.look());
+                waits |= m.g().is_none() || inside;
             }
             if !waits {
                 return; // the others are detached
