@@ -257,13 +257,16 @@ pub unsafe fn fault_address(info: *const siginfo_t) -> usize {
     }
 }
 
-/// Whether the signal comes from a timer, such as [`CpuTimer`].
+/// Whether the signal comes from a [`CpuTimer`], and not from a timer of the program's own.
 ///
 /// # Safety
 /// `info` is the second argument of a running handler.
 pub unsafe fn from_timer(info: *const siginfo_t) -> bool {
-    // SAFETY: by the contract alive.
-    unsafe { (*info).si_code == libc::SI_TIMER }
+    // SAFETY: by the contract alive; a signal with this code has a value.
+    unsafe {
+        (*info).si_code == libc::SI_TIMER
+            && ptr::eq((*info).si_value().sival_ptr.cast(), &raw const COOKIE)
+    }
 }
 
 /// Sends signal `signo` to thread `tid` of this process, in a way that its handler can tell ([`from_request`]). Async-signal-safe.

@@ -6,10 +6,12 @@ use std::cell::Cell;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::*};
+use std::time::Duration;
 
-use common::{child, message, runtime, until};
+use common::{child, cpu_time, message, runtime, thread_id, until};
 use runnext::sync::Condvar;
 use runnext::{TaskGroup, chan, go};
+use runnext_sys::signal::CpuTimer;
 
 /// A goroutine's panic ended the process where stderr is a pipe that nobody reads: its announcement panicked, too, inside the hook.
 #[test]
@@ -120,6 +122,57 @@ fn a_runtime_ends_though_abandoned_goroutines_make_brief_calls_in_a_loop() {
         });
         until(|| begun.load(Relaxed) == GOROUTINES);
         drop(rt);
+    })
+    .passed();
+}
+
+/// The signal of preemption is one that kills by default.
+const SIGUSR1: &[(&str, &str)] = &[("RUNNEXT_DEBUG", "preemptsignal=10")];
+
+/// A tick of a slice's timer that came when its thread was no thread of the runtime any more was passed on, and killed the process.
+#[test]
+fn a_slice_that_ends_on_a_thread_that_has_left_the_runtime_harms_nobody() {
+    child(SIGUSR1, || {
+        let rt = runtime(1);
+        let period = Duration::from_millis(1);
+        let timer = CpuTimer::new(thread_id(), libc::SIGUSR1, period).unwrap();
+        let used = || cpu_time(libc::CLOCK_THREAD_CPUTIME_ID);
+        let begin = used();
+        while used() < begin + 50 * period {}
+        drop(timer);
+        assert_eq!(rt.run(|| 7), 7);
+    })
+    .passed();
+}
+
+/// A timer of the program's own that uses the same signal was taken for the end of a slice.
+#[test]
+fn a_timer_of_the_program_reaches_its_handler() {
+    static RINGS: AtomicUsize = AtomicUsize::new(0);
+    extern "C" fn ring(_: i32) {
+        RINGS.fetch_add(1, Relaxed);
+    }
+    child(SIGUSR1, || {
+        // SAFETY: the handler counts in an atomic.
+        unsafe { libc::signal(libc::SIGUSR1, ring as *const () as usize) };
+        runtime(1).run(|| {
+            let _here = runnext::lock_os_thread();
+            // SAFETY: zeroes are valid; the timer signals the calling thread, which has a handler.
+            unsafe {
+                let mut event: libc::sigevent = std::mem::zeroed();
+                event.sigev_notify = libc::SIGEV_THREAD_ID;
+                event.sigev_signo = libc::SIGUSR1;
+                event.sigev_notify_thread_id = thread_id();
+                let mut timer = std::mem::zeroed();
+                let clock = libc::CLOCK_MONOTONIC;
+                assert_eq!(libc::timer_create(clock, &mut event, &mut timer), 0);
+                let mut soon: libc::itimerspec = std::mem::zeroed();
+                soon.it_value.tv_nsec = 1_000_000;
+                let none = std::ptr::null_mut();
+                assert_eq!(libc::timer_settime(timer, 0, &soon, none), 0);
+            }
+            until(|| RINGS.load(Relaxed) == 1);
+        });
     })
     .passed();
 }

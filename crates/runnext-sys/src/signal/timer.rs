@@ -4,6 +4,7 @@
 //! the way back to user mode, so that no system call is interrupted. The kernel looks at it on its
 //! own tick (`CONFIG_HZ`, 1 to 10 ms): shorter periods do not fire more often.
 
+use super::COOKIE;
 use crate::{check, clock, syscall};
 use libc::{itimerspec, sigevent};
 use std::io;
@@ -29,7 +30,8 @@ pub struct CpuTimer {
 
 impl CpuTimer {
     /// Starts a timer on the *calling* thread's CPU clock that sends `signo` to thread `tid` of
-    /// this process (normally the same one).
+    /// this process (normally the same one), in a way that its handler can tell
+    /// ([`from_timer`](super::from_timer)).
     ///
     /// # Errors
     /// `EINVAL` for a thread or signal that does not exist, `EAGAIN` at the limit of pending
@@ -40,6 +42,7 @@ impl CpuTimer {
         event.sigev_notify = libc::SIGEV_THREAD_ID;
         event.sigev_signo = signo;
         event.sigev_notify_thread_id = tid;
+        event.sigev_value.sival_ptr = (&raw const COOKIE).cast_mut().cast(); // only compared
         let mut id = 0i32;
         let clock = libc::CLOCK_THREAD_CPUTIME_ID;
         // SAFETY: event and id are alive, and have the kernel's layout. (libc's timer_create would

@@ -14,7 +14,7 @@
 //! | a light goroutine waits ([`MIN_RUN_NS`]) | a signal to it, after looking that the thread is on a CPU | monitor                    |
 //!
 //! # Protocol, in the handler
-//! 1 not a worker, or a signal that is not ours: pass it on  2 in RT: leave a note, looked at on the way out
+//! 1 a signal that is not ours: pass it on; ours, and no worker: nothing  2 in RT: leave a note, looked at on the way out
 //! 3 robbed: it has no right to run; get a P or queue for one  4 USER: nobody else to run: return
 //! 5 USER→RT (a robber may be faster)  6 choose the next goroutine; it needs a sleeping thread: its own if it is
 //! wired, else an idle M; none: return, and ask for one (`threads`)  7 queue own goroutine, hand the P over, sleep
@@ -121,7 +121,8 @@ unsafe extern "C" fn on_signal(signo: i32, info: *mut signal::siginfo_t, context
             m.note_tick(unsafe { signal::pc(context) });
             slice_over(m);
         }
-        _ if sent => {} // whether or not somebody still waits for it
+        // Ours, whether or not somebody still waits for it, or the thread is an M still: its timer may outlive that (`Shared::freeze`).
+        _ if sent || timer => {}
         _ => {
             if let Some((_, previous)) = SIGNAL.get() {
                 // SAFETY: with the arguments the kernel gave us.
