@@ -245,8 +245,11 @@ impl Runtime {
     /// Waits up to `grace` for all goroutines to end, including those started meanwhile, then stops the scheduler.
     ///
     /// Goroutines that have not ended by then are *abandoned*: they are not scheduled again and not unwound, so what they own is
-    /// leaked. One that is computing, or inside a blocking call, continues on its thread until its next call that can block, where
-    /// it stops for ever, unless it ends first.
+    /// leaked. One that is computing, or inside a blocking call, continues on its thread until its next call that can block and has
+    /// to ask the scheduler, where it stops for ever, unless it ends first. Channels always ask. Taking a lock of
+    /// [`sync`](crate::sync) that is free does not: a loop of such calls alone continues, as one without calls does. Inside
+    /// [`blocking`](crate::blocking) only calls that take something count: receiving, sending, and waiting for a `Mutex` or a
+    /// `Semaphore`.
     ///
     /// Futures are dropped; one that is being polled, when that poll returns. The drop runs on the calling thread, on a thread that
     /// is joining the future at that moment, or, if the future is woken during the shutdown, on a helper thread. It never runs inside

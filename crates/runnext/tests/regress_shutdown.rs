@@ -442,3 +442,40 @@ fn what_never_blocks_works_for_the_abandoned() {
     })
     .passed();
 }
+
+/// A goroutine that was abandoned inside `blocking` went on taking what others sent, for as long as they did.
+#[test]
+fn who_is_abandoned_in_a_blocking_section_receives_nothing_more() {
+    child(&[], || {
+        let rt = runtime(1);
+        let (tx, rx) = chan::unbounded();
+        let (thread, goes_on) = (
+            Arc::new(AtomicI32::new(0)),
+            Arc::new(AtomicBool::new(false)),
+        );
+        let taken = Arc::new(AtomicUsize::new(0));
+        let (told, waits, took) = (
+            Arc::clone(&thread),
+            Arc::clone(&goes_on),
+            Arc::clone(&taken),
+        );
+        rt.go(move || {
+            runnext::blocking(|| {
+                told.store(thread_id(), SeqCst);
+                while !waits.load(SeqCst) {
+                    std::thread::yield_now();
+                }
+                while rx.recv().is_ok() {
+                    took.fetch_add(1, SeqCst);
+                }
+            });
+        });
+        until(|| thread.load(SeqCst) != 0);
+        assert_eq!(rt.shutdown(Duration::ZERO).abandoned, 1);
+        (0..10).for_each(|i| tx.send(i).unwrap());
+        goes_on.store(true, SeqCst);
+        until_asleep(thread.load(SeqCst), libc::SYS_futex);
+        assert_eq!(taken.load(SeqCst), 0);
+    })
+    .passed();
+}

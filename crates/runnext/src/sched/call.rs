@@ -13,7 +13,8 @@
 //! enter:  USER→RT. If that fails the P was taken away: wait for one, with the goroutine wired to this thread. A stopped runtime hands
 //!         out none: the goroutine waits for ever, except in a brief call, which proceeds as on a plain thread, in NOP.
 //! leave:  store USER; then, unless the call is brief, check for a note and give way if there is one. The note of a stopped runtime
-//!         stops the goroutine here for ever. Calls that acquire something also check for that note before they begin ([`Call::begin`]).
+//!         stops the goroutine here for ever, unless it is in a blocking section. Calls that acquire something also check for that note
+//!         before they begin ([`Call::begin`]), in a section too.
 //! poll:   an attempt that found nothing, and may be repeated in a loop, is a checkpoint that keeps its thread ([`checkpoint_here`]).
 //! park:   publish the waiter first, drop all locks, then [`Call::park`]. Returns with the call still open, perhaps on
 //!         another thread.
@@ -553,17 +554,26 @@ fn give_way(m: &'static M, way: Way) {
 #[cold]
 #[inline(never)]
 fn stop_first(m: &'static M) {
-    if m.shared().stopped.load(Relaxed) {
-        give_way(m, Way::Switch);
+    if !m.shared().stopped.load(Relaxed) {
+        return;
     }
+    if m.home.get() == Home::Blk && is_to_stop(m) {
+        m.shared().freeze(m); // nothing was taken yet, so the section need not go on
+    }
+    give_way(m, Way::Switch);
+}
+
+/// Whether what runs here is stopped when all has: a future is dropped when its poll returns, and whom an errand is to wake may be of another runtime.
+fn is_to_stop(m: &M) -> bool {
+    m.g()
+        .is_some_and(|g| !g.is_stackless() && !g.vtable().errand)
 }
 
 /// The runtime has stopped, and has abandoned this goroutine: it ends here, at a call that might have blocked, and with it its thread. Calls that
 /// never block go on working: others may wait for what they do.
 #[cold]
 fn stop_for_good(m: &'static M, way: Way) {
-    // A future is dropped when its poll returns, and whom an errand is to wake may be of another runtime.
-    if m.g().is_none_or(|g| g.is_stackless() || g.vtable().errand) {
+    if !is_to_stop(m) {
         return;
     }
     if m.home.get() != Home::User || matches!(way, Way::Wired) {
