@@ -48,6 +48,7 @@ use crate::lock::Lock;
 use crate::m::M;
 use crate::p::{P, bump};
 use crate::sched::groups::Record;
+use crate::sched::shield::{self, Shielded};
 use event::{Event, Kind, Left};
 use ring::Ring;
 use samples::Samples;
@@ -568,14 +569,14 @@ impl Observe {
     }
 
     /// For who begins, copies or ends a trace: one at a time, which may take long. Before [`session`](Self::session), which is not held for long: who
-    /// begins a span waits for it with its thread. In user context.
+    /// begins a span waits for it with its thread. Not shielded, since long; who waits for it wants to trace, too. In user context.
     pub(crate) fn tracer(&self) -> MutexGuard<'_, ()> {
         self.tracer.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// The trace that is being written, or none. In user context.
-    pub(crate) fn session(&self) -> MutexGuard<'_, Session> {
-        self.session.lock().unwrap_or_else(|e| e.into_inner())
+    /// The trace that is being written, or none. In user context, and with no call while it is held (`sched::shield`).
+    pub(crate) fn session(&self) -> Shielded<'_, Session> {
+        shield::lock(&self.session)
     }
 
     /// A P was made while a trace is being written. In user context.

@@ -24,8 +24,8 @@
 //! User context, outside the runtime, on any thread.
 
 use std::ptr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::*, fence};
-use std::sync::{Arc, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use runnext_core::list::List;
@@ -33,6 +33,7 @@ use runnext_core::runq::RunQueue;
 use runnext_sys::{clock, futex};
 
 use super::call::Call;
+use super::shield::{self, Shielded};
 use super::{Shared, groups, spawn};
 use crate::g::G;
 
@@ -131,8 +132,8 @@ impl Shared {
         }
     }
 
-    fn helper(&self) -> MutexGuard<'_, Helper> {
-        self.helper.lock().unwrap_or_else(PoisonError::into_inner)
+    fn helper(&self) -> Shielded<'_, Helper> {
+        shield::lock(&self.helper)
     }
 
     /// A future was queued when the runtime had stopped. In user context, perhaps in the middle of another's drop.

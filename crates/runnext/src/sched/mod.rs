@@ -46,7 +46,7 @@ pub(crate) mod preempt;
 pub(crate) mod report;
 mod room;
 mod seat;
-mod shield;
+pub(crate) mod shield;
 pub(crate) mod spawn;
 mod threads;
 pub(crate) mod timers;

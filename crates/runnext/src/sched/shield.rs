@@ -17,13 +17,13 @@ use super::call::checkpoint_here;
 use crate::m::{self, M};
 
 /// A lock that is held, and shields its owner.
-pub(super) struct Shielded<'a, T> {
+pub(crate) struct Shielded<'a, T> {
     guard: MutexGuard<'a, T>, // released before what follows is dropped
     _shield: Shield,
 }
 
 /// Takes the lock. A panic under it leaves nothing half-way: no user code runs there.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> Shielded<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> Shielded<'_, T> {
     let shield = Shield::raise();
     Shielded {
         guard: mutex.lock().unwrap_or_else(|e| e.into_inner()),

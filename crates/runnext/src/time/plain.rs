@@ -13,16 +13,17 @@
 //!     that. A firing that is the last to know its timer leaves it to a thread of its own.
 //!
 //! # Context
-//! User context. The locks are std's, held for a few instructions and over the entry of an alarm; what was replaced is dropped after them, since that
-//! may be user code.
+//! User context. The locks are std's. That of the state is held for a few instructions, by goroutines too, who are not made to stop meanwhile
+//! (`sched::shield`); an alarm is made before it is taken, and what was replaced is dropped after it, since that may be user code.
 
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::task::{Wake, Waker};
 use std::thread;
 
 use crate::say;
 use crate::sched::netpoll::ReactorAlarm;
+use crate::sched::shield::{self, Shielded};
 use crate::swallow;
 
 /// A function and its timer.
@@ -35,9 +36,18 @@ pub(super) struct Plain {
 struct State {
     /// There while it is set.
     alarm: Option<ReactorAlarm>,
-    /// Grows with each setting and each stop.
+    /// How many settings and stops there were: no two have one number.
+    made: u64,
+    /// That of the one that counts.
     turn: u64,
     runs: usize,
+}
+
+impl State {
+    fn next(&mut self) -> u64 {
+        self.made += 1;
+        self.made
+    }
 }
 
 impl Plain {
@@ -46,6 +56,7 @@ impl Plain {
         Arc::new(Plain {
             state: Mutex::new(State {
                 alarm: None,
+                made: 0,
                 turn: 0,
                 runs: 0,
             }),
@@ -53,8 +64,8 @@ impl Plain {
         })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(|e| e.into_inner())
+    fn state(&self) -> Shielded<'_, State> {
+        shield::lock(&self.state)
     }
 
     /// Sets it to fire at `when`, and not at what it was set to before. True: it was set, and had not fired.
@@ -62,17 +73,25 @@ impl Plain {
     /// # Errors
     /// There is no thread that could wait for it: all is as before.
     pub(super) fn arm(self: &Arc<Plain>, when: u64) -> io::Result<bool> {
-        let before = {
+        let turn = self.state().next();
+        let firing = Arc::new(Firing {
+            task: Some(Arc::clone(self)),
+            turn,
+        });
+        // Outside the lock, since it makes calls.
+        let alarm = ReactorAlarm::new(when, &Waker::from(Arc::clone(&firing)))?;
+        let (before, late) = {
             let mut state = self.state();
-            let turn = state.turn + 1;
-            let waker = Waker::from(Arc::new(Firing {
-                task: Some(Arc::clone(self)),
-                turn,
-            }));
-            let alarm = ReactorAlarm::new(when, &waker)?;
             state.turn = turn;
-            state.alarm.replace(alarm)
+            let before = state.alarm.replace(alarm);
+            (
+                before,
+                state.alarm.as_ref().is_some_and(ReactorAlarm::has_rung),
+            )
         };
+        if late {
+            firing.wake(); // it may have come before its turn counted, and then did nothing; else it has had that
+        }
         Ok(before.is_some())
     }
 
@@ -80,7 +99,7 @@ impl Plain {
     pub(super) fn stop(&self) -> bool {
         let before = {
             let mut state = self.state();
-            state.turn += 1;
+            state.turn = state.next();
             state.alarm.take()
         };
         before.is_some()
@@ -137,7 +156,7 @@ impl Wake for Firing {
             if state.turn != self.turn {
                 return; // I2
             }
-            state.turn += 1;
+            state.turn = state.next();
             state.runs += 1;
             (state.alarm.take(), state.runs == 1)
         };

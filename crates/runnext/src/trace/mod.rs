@@ -47,6 +47,7 @@ mod story;
 
 use std::collections::HashMap;
 use std::io;
+use std::ptr;
 use std::sync::Arc;
 
 use runnext_sys::clock;
@@ -198,10 +199,11 @@ pub(crate) fn begin(shared: &Shared, options: Options, coarse: bool) -> io::Resu
     for p in shared.all_ps() {
         p.eye.set_tracing(session.ring(p.id).ok(), coarse);
     }
-    let outside = session.ring(OUTSIDE)?;
+    let outside = ptr::from_ref(session.ring(OUTSIDE)?);
+    drop(session);
     let _call = Call::brief(); // under a lock of the runtime's
     // SAFETY: rings are kept until the runtime is gone.
-    unsafe { shared.observe.set_tracing(Some(outside)) };
+    unsafe { shared.observe.set_tracing(Some(&*outside)) };
     Ok(())
 }
 
@@ -258,20 +260,22 @@ pub fn snapshot() -> Option<Trace> {
 pub fn stop() -> Option<Trace> {
     let shared = current_shared("trace::stop");
     let _one = shared.observe.tracer(); // until all is copied: the next trace uses the same rings
-    let mut session = shared.observe.session();
-    if !session.is_on() {
+    if !shared.observe.session().is_on() {
         return None;
-    }
-    for p in shared.all_ps() {
-        p.eye.set_tracing(None, false);
     }
     {
         let _call = Call::brief();
         // SAFETY: nothing is given.
         unsafe { shared.observe.set_tracing(None) };
     }
-    let parts = session.end();
-    drop(session);
+    let parts = {
+        let mut session = shared.observe.session();
+        // Under it: a P that is made just now is adopted before, or not at all.
+        for p in shared.all_ps() {
+            p.eye.set_tracing(None, false);
+        }
+        session.end()
+    };
     let trace = collect(shared, &parts);
     parts.release();
     Some(trace)

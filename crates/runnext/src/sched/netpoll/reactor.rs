@@ -15,12 +15,13 @@
 //! the mark afterwards, and the reactor takes the waker after it has set the mark: so one of them sees the other.
 //!
 //! # Context
-//! User context. The list is behind a lock of std's, since its nodes are allocated; it is never taken in RT.
+//! User context. The list is behind a lock of std's, since its nodes are allocated; it is never taken in RT, and who has it is not made to stop
+//! (`sched::shield`).
 
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::*};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::task::Waker;
 use std::thread;
 
@@ -30,6 +31,7 @@ use runnext_sys::poll::Events;
 use super::harvest::Harvest;
 use super::hub::Hub;
 use crate::sched::call::Call;
+use crate::sched::shield::{self, Shielded};
 use crate::sched::waker::{Slot, use_up};
 use crate::swallow;
 
@@ -37,7 +39,10 @@ use crate::swallow;
 pub(super) fn reactor() -> io::Result<Arc<Hub>> {
     static REACTOR: OnceLock<Arc<Hub>> = OnceLock::new();
     static STARTING: Mutex<()> = Mutex::new(());
-    let _one = STARTING.lock().unwrap_or_else(|e| e.into_inner());
+    if let Some(hub) = REACTOR.get() {
+        return Ok(Arc::clone(hub));
+    }
+    let _one = shield::lock(&STARTING);
     if let Some(hub) = REACTOR.get() {
         return Ok(Arc::clone(hub));
     }
@@ -75,12 +80,12 @@ struct Bell {
     rung: AtomicBool,
 }
 
-fn alarms() -> MutexGuard<'static, Alarms> {
+fn alarms() -> Shielded<'static, Alarms> {
     static ALARMS: Mutex<Alarms> = Mutex::new(Alarms {
         list: BTreeMap::new(),
         made: 0,
     });
-    ALARMS.lock().unwrap_or_else(|e| e.into_inner())
+    shield::lock(&ALARMS)
 }
 
 /// Rings all alarms whose time has come. How long until the next, if there is one.
@@ -138,6 +143,11 @@ impl Alarm {
         Ok(Alarm { key, bell })
     }
 
+    /// Whether its time has come. The waker is rung after that.
+    pub(crate) fn has_rung(&self) -> bool {
+        self.bell.rung.load(Acquire)
+    }
+
     /// Rings this one instead. False: it has rung already.
     pub(crate) fn set_waker(&self, waker: &Waker) -> bool {
         self.bell.waker.set(waker);
@@ -150,5 +160,28 @@ impl Drop for Alarm {
     fn drop(&mut self) {
         let listed = alarms().list.remove(&self.key);
         drop(listed); // the waker is user code, perhaps
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Runtime, m};
+
+    /// A goroutine of a throttled group that was stopped with the lock kept the reactor's thread, and with it all who wait for that.
+    #[test]
+    fn who_has_the_lock_is_not_stopped() {
+        // SAFETY: the goroutine keeps no reference into a thread-local over a runtime call.
+        let rt = unsafe { Runtime::builder().procs(1).build() }.unwrap();
+        rt.run(|| {
+            let m = m::current().unwrap();
+            let held = alarms();
+            assert!(m.is_shielded());
+            drop(held);
+            let held = m.shared().observe.session(); // for which who begins a span waits
+            assert!(m.is_shielded());
+            drop(held);
+            assert!(!m.is_shielded());
+        });
     }
 }

@@ -11,6 +11,8 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering::*};
 
+use crate::sched::shield::{self, Shielded};
+
 /// Something that fires at most once per arming, and what it takes to fire.
 #[repr(align(64))] // room for the marks in a `Sleeper`, and nobody else's line
 pub(super) struct Cell<T> {
@@ -46,7 +48,7 @@ impl<T> Cell<T> {
     }
 }
 
-/// Cells without an owner.
+/// Cells without an owner. All of the process: who is stopped while it has the lock would stop everybody who sleeps in a future, so none is.
 pub(super) struct Pool<T: 'static>(Mutex<Vec<&'static Cell<T>>>);
 
 impl<T> Pool<T> {
@@ -56,7 +58,7 @@ impl<T> Pool<T> {
 
     /// A cell that is not armed, with whatever its last owner left in it.
     pub(super) fn take(&self, make: impl FnOnce() -> T) -> &'static Cell<T> {
-        let recycled = self.0.lock().unwrap_or_else(|e| e.into_inner()).pop();
+        let recycled = self.cells().pop();
         recycled.unwrap_or_else(|| {
             Box::leak(Box::new(Cell {
                 claim: AtomicU32::new(1),
@@ -68,6 +70,30 @@ impl<T> Pool<T> {
     /// Takes back a cell that is not armed.
     pub(super) fn put(&self, cell: &'static Cell<T>) {
         debug_assert!(cell.armed().is_none(), "it may still fire");
-        self.0.lock().unwrap_or_else(|e| e.into_inner()).push(cell);
+        self.cells().push(cell);
+    }
+
+    fn cells(&self) -> Shielded<'_, Vec<&'static Cell<T>>> {
+        shield::lock(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Runtime, m};
+
+    /// A goroutine of a throttled group that was stopped with the lock kept all from going to sleep in a future.
+    #[test]
+    fn who_has_the_lock_is_not_stopped() {
+        // SAFETY: the goroutine keeps no reference into a thread-local over a runtime call.
+        let rt = unsafe { Runtime::builder().procs(1).build() }.unwrap();
+        rt.run(|| {
+            let (pool, m) = (Pool::<()>::new(), m::current().unwrap());
+            let held = pool.cells();
+            assert!(m.is_shielded());
+            drop(held);
+            assert!(!m.is_shielded());
+        });
     }
 }
