@@ -17,6 +17,13 @@
 //! CPU, some CPU is certainly idle if the machine has no more ready threads than CPUs; that can be told only where the program may use all CPUs,
 //! and is assumed elsewhere. (Beside a client that took a CPU, an echo server lost a fifth of its throughput to such moves.)
 //!
+//! # Known
+//! A push by the monitor binds the thread to one CPU for two system calls, some microseconds, while its goroutine runs on. A process that is forked, or a thread
+//! that is made, by that goroutine just then inherits the one CPU and keeps it: nobody knows of it who could lift that. The window is as short as it can be, and
+//! pushes are seldom (goroutines wait, no P is idle, and two threads share a CPU while another is idle). Rejected: that the thread pushes itself at its next call,
+//! inside the runtime, where nothing is forked: whom this is for computes, and makes none. Whoever cannot have that makes its threads and processes
+//! in `lock_os_thread`, or sets their CPUs itself.
+//!
 //! Tunable: [`FEW`], a guess. The kernel's own search for an idle CPU is the better the more of them share a cache.
 
 use std::ptr;
