@@ -169,3 +169,35 @@ fn one_that_is_dropped_is_forgotten() {
     }
     assert_eq!(Arc::strong_count(&counted), 2);
 }
+
+/// Each time it waits for the last deadline, wherever it was polled before; a waker is not kept meanwhile.
+#[test]
+fn one_is_reset_again_and_again() {
+    let (one, other) = (runtime(1), runtime(1));
+    let hour = Duration::from_secs(3600);
+    let counted = Arc::new(Unpark(thread::current()));
+    let waker = Waker::from(Arc::clone(&counted));
+    let mut sleep = one.run(|| begun(hour));
+    let poll = |sleep: &mut Sleep| {
+        let pending = Pin::new(sleep).poll(&mut Context::from_waker(&waker));
+        assert!(pending.is_pending());
+    };
+    for _ in 0..50 {
+        for rt in [&one, &one, &other] {
+            rt.run(|| {
+                sleep.reset(Instant::now() + hour);
+                poll(&mut sleep);
+                sleep.reset(Instant::now() + 2 * hour);
+                assert_eq!(Arc::strong_count(&counted), 2);
+                let soon = Instant::now() + Duration::from_micros(100);
+                sleep.reset(soon);
+                block_on(&mut sleep);
+                assert!(Instant::now() >= soon);
+                sleep.reset(Instant::now() + hour);
+                poll(&mut sleep);
+            });
+        }
+        sleep.reset(Instant::now());
+        block_on(&mut sleep);
+    }
+}

@@ -82,7 +82,7 @@ pub fn sleep_until(t: Instant) -> Sleep {
 #[must_use = "futures do nothing unless awaited"]
 pub struct Sleep {
     deadline: Instant,
-    /// From the first poll on.
+    /// From the first poll on; it may have been stopped.
     alarm: Option<Alarm>,
 }
 
@@ -130,7 +130,10 @@ impl Sleep {
     /// assert!(Instant::now() >= soon);
     /// ```
     pub fn reset(&mut self, deadline: Instant) {
-        self.alarm = None;
+        match &self.alarm {
+            Some(Alarm::Timer(alarm)) => alarm.stop(), // kept: it is often set again at once
+            _ => self.alarm = None,
+        }
         self.deadline = deadline;
     }
 }
@@ -190,7 +193,11 @@ impl Future for Sleep {
         {
             return Poll::Pending;
         }
-        self.alarm = Some(Alarm::new(m, self.deadline.as_ns(), cx.waker()));
+        let when = self.deadline.as_ns();
+        match (&mut self.alarm, m) {
+            (Some(Alarm::Timer(alarm)), Some(m)) => alarm.reset(m, when, cx.waker()),
+            (alarm, m) => *alarm = Some(Alarm::new(m, when, cx.waker())),
+        }
         Poll::Pending
     }
 }

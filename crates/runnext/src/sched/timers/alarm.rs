@@ -43,19 +43,25 @@ impl Cell<Slot> {
 }
 
 /// A moment in the heap of a runtime, and who is to be rung then.
+///
+/// One that is set again and again keeps its cell: the pool is one lock for the whole process.
 pub(crate) struct Alarm {
     cell: &'static Cell<Slot>,
+    set: Setting,
+}
+
+/// Where a cell was entered.
+struct Setting {
     shared: Weak<Shared>,
     /// The P whose heap has it.
     heap: usize,
     turn: u32,
 }
 
-impl Alarm {
-    /// Rings `waker` at `when`; before that if the runtime stops.
-    pub(crate) fn new(m: &M, when: u64, waker: &Waker) -> Alarm {
+impl Setting {
+    /// Enters a cell, which is not armed.
+    fn new(cell: &'static Cell<Slot>, m: &M, when: u64, waker: &Waker) -> Setting {
         let shared = m.shared();
-        let cell = POOL.take(Slot::new);
         cell.content.set(waker);
         let call = Call::brief();
         let turn = cell.arm();
@@ -70,39 +76,85 @@ impl Alarm {
         if stopped {
             cell.give_up(turn); // as in `Task::arm`: `drop_tasks` may have gone by
         }
-        Alarm {
-            cell,
+        Setting {
             shared: shared.weak(),
             heap,
             turn,
         }
     }
+}
+
+impl Alarm {
+    /// Rings `waker` at `when`; before that if the runtime stops.
+    pub(crate) fn new(m: &M, when: u64, waker: &Waker) -> Alarm {
+        let cell = POOL.take(Slot::new);
+        let set = Setting::new(cell, m, when, waker);
+        Alarm { cell, set }
+    }
+
+    /// The same with this one, whatever it was set to.
+    pub(crate) fn reset(&mut self, m: &M, when: u64, waker: &Waker) {
+        self.stop();
+        self.set = Setting::new(self.cell, m, when, waker);
+    }
+
+    /// It rings no more, until it is set again. Who is ringing just now may still do so.
+    pub(crate) fn stop(&self) {
+        let set = &self.set;
+        if self.cell.claim(set.turn)
+            && let Some(shared) = set.shared.upgrade()
+        {
+            let call = Call::brief();
+            if let Some(p) = shared.p(set.heap) {
+                p.timers.note_dead(&shared);
+            }
+            drop(call);
+        }
+        self.cell.content.clear();
+    }
 
     /// Whether it is in a heap of that M's runtime.
     pub(crate) fn is_of(&self, m: &M) -> bool {
-        ptr::eq(self.shared.as_ptr(), m.shared())
+        ptr::eq(self.set.shared.as_ptr(), m.shared())
     }
 
     /// Rings this one instead. False: it has rung already.
     pub(crate) fn set_waker(&self, waker: &Waker) -> bool {
         self.cell.content.set(waker);
         // After that: who fires now rings this one.
-        self.cell.is_armed(self.turn)
+        self.cell.is_armed(self.set.turn)
     }
 }
 
 impl Drop for Alarm {
     fn drop(&mut self) {
-        if self.cell.claim(self.turn)
-            && let Some(shared) = self.shared.upgrade()
-        {
-            let call = Call::brief();
-            if let Some(p) = shared.p(self.heap) {
-                p.timers.note_dead(&shared);
-            }
-            drop(call);
-        }
-        self.cell.content.clear();
+        self.stop();
         POOL.put(self.cell);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Runtime, m};
+
+    /// A server that sets its time-out anew for each request went to the pool twice each time.
+    #[test]
+    fn one_that_is_set_again_keeps_its_cell() {
+        const FAR: u64 = u64::MAX / 2;
+        // SAFETY: the goroutine keeps no reference into a thread-local over a runtime call.
+        let rt = unsafe { Runtime::builder().procs(1).build() }.unwrap();
+        rt.run(|| {
+            let (m, waker) = (m::current().unwrap(), Waker::noop());
+            let mut alarm = Alarm::new(m, FAR, waker);
+            let (cell, first) = (alarm.cell, alarm.set.turn);
+            alarm.stop();
+            assert!(!alarm.set_waker(waker), "it does not ring");
+            alarm.reset(m, FAR, waker);
+            assert!(alarm.set_waker(waker));
+            alarm.reset(m, FAR, waker);
+            assert!(ptr::eq(alarm.cell, cell) && alarm.set.turn != first);
+            assert!(!cell.is_armed(first), "what is left in the heap is stale");
+        });
     }
 }
