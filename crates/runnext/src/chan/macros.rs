@@ -3,7 +3,11 @@
 //! The cases are read one by one into `{op (arguments) (pattern) (body)}`; then one expression makes the nested pair of all
 //! cases and runs it, and nested matches take the result apart. Nothing is named in between but one hidden variable, so a
 //! body sees its own names only, and `break`, `return` and `?` work in it. An end is bound by `match`, not by `&`: a branch or a block
-//! that gives a reference would be expected to give the end itself.
+//! that gives a reference would be expected to give the end itself. A value and a time-out are bodies of a `match`: what is temporary in one
+//! ends with it, in each edition, while in an argument it would live until the wait is over; and the type that is expected of it gets through.
+//! A result is moved out of the hidden variable by a block, so that `_` drops it, and not what is left of the variable after the body.
+//!
+//! Compilers allow 128 macros inside each other. A case takes two of them to be read and one to be matched, so 32 cases fit, and a bit more.
 
 /// Waits for several channel operations and does exactly one of them: an expression, the value of its body.
 ///
@@ -16,6 +20,9 @@
 /// `rx` and `tx` are any expressions that give an end of a channel or a reference to one. If several operations are ready one of them
 /// is chosen at random. A channel that is closed is ready. The same channel may occur several times; a select never receives
 /// what it sends itself. Without any case it waits for ever.
+///
+/// A result that a case calls `_` is dropped before its body. What is temporary in a value or in a time-out is dropped before the wait:
+/// `send(tx, *state.lock())` does not keep the lock.
 ///
 /// ```
 /// use runnext::{chan, select};
@@ -35,6 +42,55 @@
 /// # drop(tx2);
 /// ```
 ///
+/// # Coming from crossbeam
+/// A value is evaluated before the wait, and all ends are borrowed during it. So two forms that crossbeam's `select!` accepts do not compile
+/// here: a value that borrows mutably what an end is part of, and a value that moves a variable in a loop. Name the value first:
+/// `let job = self.next_job();`, or `let job = job.clone();` in the loop. What cannot be cloned is sent by
+/// [`Select`](crate::chan::Select), whose operations get their value after they were chosen.
+///
+/// ```
+/// use runnext::{chan, select};
+///
+/// struct Pool {
+///     jobs: chan::Sender<String>,
+///     stop: chan::Receiver<()>,
+///     made: usize,
+/// }
+///
+/// impl Pool {
+///     fn next_job(&mut self) -> String {
+///         self.made += 1;
+///         format!("job {}", self.made)
+///     }
+///
+///     fn give_one(&mut self) -> bool {
+///         let job = self.next_job(); // not `send(self.jobs, self.next_job())`
+///         select! {
+///             send(self.jobs, job) -> res => res.is_ok(),
+///             recv(self.stop) -> _ => false,
+///         }
+///     }
+/// }
+///
+/// # let (jobs, rx) = chan::bounded(1);
+/// # let (stopper, stop) = chan::bounded(1);
+/// # let mut pool = Pool { jobs, stop, made: 0 };
+/// assert!(pool.give_one() && rx.recv().unwrap() == "job 1");
+///
+/// // One that is sent some time, in a loop:
+/// let (tx, ticks) = (pool.jobs.clone(), chan::tick(std::time::Duration::from_millis(1)));
+/// let last = "last".to_owned();
+/// loop {
+///     let job = last.clone(); // not `send(tx, last)`
+///     select! {
+///         send(tx, job) -> res => break res.unwrap(),
+///         recv(ticks) -> _ => println!("still there"),
+///     }
+/// }
+/// assert_eq!(rx.recv().unwrap(), "last");
+/// # drop(stopper);
+/// ```
+///
 /// # Blocks
 /// The goroutine, until an operation is ready. With `default`, only after a sender was chosen that uses
 /// [`Select`](crate::chan::Select) and has not said yet what it sends. On a plain thread, the thread.
@@ -45,6 +101,28 @@ macro_rules! select {
     };
 }
 
+/// What is temporary in a value ends before the wait in each edition:
+///
+/// ```edition2021
+/// let (tx, rx) = runnext::chan::bounded(0);
+/// let state = runnext::sync::Mutex::new(7);
+/// let timeout = runnext::sync::Mutex::new(std::time::Duration::MAX);
+/// std::thread::scope(|s| {
+///     s.spawn(|| {
+///         let both = (state.lock(), timeout.lock());
+///         assert_eq!(rx.recv(), Ok(7));
+///         drop(both);
+///         // The other one waits for a receiver, and has neither.
+///         while state.try_lock().is_none() || timeout.try_lock().is_none() {}
+///         assert_eq!(rx.recv(), Ok(7));
+///     });
+///     tx.send(7).unwrap();
+///     runnext::select! {
+///         send(tx, *state.lock()) -> res => res.unwrap(),
+///         default(*timeout.lock()) => unreachable!(),
+///     }
+/// });
+/// ```
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __select {
@@ -65,29 +143,28 @@ macro_rules! __select {
         $crate::__select!(@body $done [] {default ($timeout) ()} $($rest)+)
     };
 
-    (@body $done:tt $default:tt $head:tt $body:block, $($rest:tt)*) => {
-        $crate::__select!(@add $done $default $head ($body) $($rest)*)
+    (@body $done:tt $default:tt {default $timeout:tt ()} $body:block, $($rest:tt)*) => {
+        $crate::__select!(@case $done [{$timeout ($body)}] $($rest)*)
     };
-    (@body $done:tt $default:tt $head:tt $body:block $($rest:tt)*) => {
-        $crate::__select!(@add $done $default $head ($body) $($rest)*)
+    (@body $done:tt $default:tt {default $timeout:tt ()} $body:block $($rest:tt)*) => {
+        $crate::__select!(@case $done [{$timeout ($body)}] $($rest)*)
     };
-    (@body $done:tt $default:tt $head:tt $body:expr, $($rest:tt)*) => {
-        $crate::__select!(@add $done $default $head ($body) $($rest)*)
+    (@body $done:tt $default:tt {default $timeout:tt ()} $body:expr $(, $($rest:tt)*)?) => {
+        $crate::__select!(@case $done [{$timeout ($body)}] $($($rest)*)?)
     };
-    (@body $done:tt $default:tt $head:tt $body:expr) => {
-        $crate::__select!(@add $done $default $head ($body))
+    (@body [$($done:tt)*] $default:tt {$($head:tt)*} $body:block, $($rest:tt)*) => {
+        $crate::__select!(@case [$($done)* {$($head)* ($body)}] $default $($rest)*)
+    };
+    (@body [$($done:tt)*] $default:tt {$($head:tt)*} $body:block $($rest:tt)*) => {
+        $crate::__select!(@case [$($done)* {$($head)* ($body)}] $default $($rest)*)
+    };
+    (@body [$($done:tt)*] $default:tt {$($head:tt)*} $body:expr $(, $($rest:tt)*)?) => {
+        $crate::__select!(@case [$($done)* {$($head)* ($body)}] $default $($($rest)*)?)
     };
     (@body $done:tt $default:tt $head:tt $($rest:tt)*) => {
         ::core::compile_error!(
             "put a comma behind a body that is not a block: `recv(rx) -> msg => body, …`"
         )
-    };
-
-    (@add $done:tt $default:tt {default $timeout:tt ()} $body:tt $($rest:tt)*) => {
-        $crate::__select!(@case $done [{$timeout $body}] $($rest)*)
-    };
-    (@add [$($done:tt)*] $default:tt {$op:ident $args:tt $result:tt} $body:tt $($rest:tt)*) => {
-        $crate::__select!(@case [$($done)* {$op $args $result $body}] $default $($rest)*)
     };
 
     // ---- the whole ----
@@ -109,7 +186,7 @@ macro_rules! __select {
         let won = $crate::chan::__private::wait_for(
             $crate::__select!(@list [$($cases)*] Default),
             [$($crate::__select!(@one $cases)),*],
-            $timeout,
+            match () { () => $timeout },
         );
         $crate::__select!(@match won [$($cases)*] [$body])
     }};
@@ -125,7 +202,7 @@ macro_rules! __select {
         ($crate::chan::__private::recv(match $rx { ref rx => rx }), $crate::__select!(@list [$($rest)*] $end))
     };
     (@list [{send ($tx:expr, $value:expr) $result:tt $body:tt} $($rest:tt)*] $end:ident) => {
-        ($crate::chan::__private::send(match $tx { ref tx => tx }, $value), $crate::__select!(@list [$($rest)*] $end))
+        ($crate::chan::__private::send(match $tx { ref tx => tx }, match () { () => $value }), $crate::__select!(@list [$($rest)*] $end))
     };
 
     (@match $won:ident [] []) => {
@@ -138,7 +215,7 @@ macro_rules! __select {
     (@match $won:ident [{$op:ident $args:tt ($result:pat) ($body:expr)} $($rest:tt)*] $default:tt) => {
         match $won {
             $crate::chan::__private::Won::This(this) => {
-                let $result = this;
+                let $result = { this };
                 $body
             }
             $crate::chan::__private::Won::Next(next) => {

@@ -1,0 +1,120 @@
+//! Bugs of `select!` that were found, one test each.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::time::Duration;
+
+use runnext::chan::{self, SendError};
+use runnext::select;
+use runnext::sync::Mutex;
+
+/// What was temporary in a value or in a time-out lived as long as the wait: a lock was kept by who was parked.
+#[runnext::test(procs = 1, preemption = false)]
+fn a_value_kept_its_temporaries_during_the_wait() {
+    let (tx, rx) = chan::bounded(0);
+    let state = Arc::new(Mutex::new((7, Duration::MAX)));
+    let own = state.clone();
+    let sender = runnext::go(move || {
+        select! {
+            send(tx, own.lock().0) -> res => res.unwrap(),
+        }
+        select! {
+            send(tx, 8) -> res => res.unwrap(),
+            default(own.lock().1) => unreachable!("that is never"),
+        }
+    });
+    for expected in [7, 8] {
+        common::until_waits(&sender, "select");
+        assert!(state.try_lock().is_some(), "locked by who is parked");
+        assert_eq!(rx.recv(), Ok(expected));
+    }
+    sender.join().unwrap();
+}
+
+/// The type of the channel still says what a value that is made in place has to be.
+#[test]
+fn a_value_is_made_for_its_channel() {
+    let (tx, rx) = chan::bounded::<Box<dyn Fn(&str) -> usize + Send>>(1);
+    select! { send(tx, Box::new(|text| text.len())) -> res => assert!(res.is_ok()) }
+    assert_eq!(rx.recv().unwrap()("four"), 4);
+}
+
+struct Noisy(Arc<AtomicBool>);
+
+impl Drop for Noisy {
+    fn drop(&mut self) {
+        self.0.store(true, SeqCst);
+    }
+}
+
+/// `recv(rx) -> _` dropped what it had received after the body, and `send(tx, value) -> _` what it had not sent.
+#[test]
+fn a_result_nobody_names_outlived_the_body() {
+    let gone = Arc::new(AtomicBool::new(false));
+    let (tx, rx) = chan::bounded(1);
+    tx.send(Noisy(gone.clone())).unwrap();
+    select! {
+        recv(rx) -> _ => assert!(gone.swap(false, SeqCst), "the message is there"),
+    }
+    drop(rx);
+    select! {
+        send(tx, Noisy(gone.clone())) -> _ => assert!(gone.swap(false, SeqCst), "the value is there"),
+    }
+    // One with a name stays.
+    select! {
+        send(tx, Noisy(gone.clone())) -> res => {
+            assert!(matches!(&res, Err(SendError(_))));
+            assert!(!gone.load(SeqCst));
+        }
+    }
+    assert!(gone.load(SeqCst));
+}
+
+/// Each case took four levels of macros, of the 128 that a compiler allows.
+#[test]
+fn thirty_two_cases_were_too_many_to_compile() {
+    let (txs, rxs): (Vec<_>, Vec<_>) = (0..31).map(|_| chan::bounded::<usize>(1)).unzip();
+    let (tx, rx) = chan::bounded::<usize>(0);
+    for (which, own) in txs.iter().enumerate() {
+        own.send(which * which).unwrap();
+        let got = select! {
+            recv(rxs[0]) -> msg => (0, msg.unwrap()),
+            recv(rxs[1]) -> msg => (1, msg.unwrap()),
+            recv(rxs[2]) -> msg => (2, msg.unwrap()),
+            recv(rxs[3]) -> msg => (3, msg.unwrap()),
+            recv(rxs[4]) -> msg => (4, msg.unwrap()),
+            recv(rxs[5]) -> msg => (5, msg.unwrap()),
+            recv(rxs[6]) -> msg => (6, msg.unwrap()),
+            recv(rxs[7]) -> msg => (7, msg.unwrap()),
+            recv(rxs[8]) -> msg => (8, msg.unwrap()),
+            recv(rxs[9]) -> msg => (9, msg.unwrap()),
+            recv(rxs[10]) -> msg => (10, msg.unwrap()),
+            recv(rxs[11]) -> msg => (11, msg.unwrap()),
+            recv(rxs[12]) -> msg => (12, msg.unwrap()),
+            recv(rxs[13]) -> msg => (13, msg.unwrap()),
+            recv(rxs[14]) -> msg => (14, msg.unwrap()),
+            recv(rxs[15]) -> msg => (15, msg.unwrap()),
+            recv(rxs[16]) -> msg => (16, msg.unwrap()),
+            recv(rxs[17]) -> msg => (17, msg.unwrap()),
+            recv(rxs[18]) -> msg => (18, msg.unwrap()),
+            recv(rxs[19]) -> msg => (19, msg.unwrap()),
+            recv(rxs[20]) -> msg => (20, msg.unwrap()),
+            recv(rxs[21]) -> msg => (21, msg.unwrap()),
+            recv(rxs[22]) -> msg => (22, msg.unwrap()),
+            recv(rxs[23]) -> msg => (23, msg.unwrap()),
+            recv(rxs[24]) -> msg => (24, msg.unwrap()),
+            recv(rxs[25]) -> msg => (25, msg.unwrap()),
+            recv(rxs[26]) -> msg => (26, msg.unwrap()),
+            recv(rxs[27]) -> msg => (27, msg.unwrap()),
+            recv(rxs[28]) -> msg => (28, msg.unwrap()),
+            recv(rxs[29]) -> msg => (29, msg.unwrap()),
+            recv(rxs[30]) -> msg => (30, msg.unwrap()),
+            send(tx, 31) -> res => (31, res.map(|()| 31).unwrap()),
+            default => (32, 32),
+        };
+        assert_eq!(got, (which, which * which));
+    }
+    assert!(rx.is_empty());
+}
