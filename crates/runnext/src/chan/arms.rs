@@ -53,14 +53,20 @@ pub trait Arm {
 }
 
 /// All cases of a `select!`.
-pub trait Arms {
+///
+/// # Safety
+/// `fill` writes `COUNT` cases.
+pub unsafe trait Arms {
     /// The result of the one that happened.
     type Won;
 
-    /// Writes all cases, as many as there are places.
+    /// How many there are.
+    const COUNT: usize;
+
+    /// Writes all cases.
     ///
     /// # Safety
-    /// As [`Arm::case`].
+    /// As [`Arm::case`]; there are `COUNT` places.
     unsafe fn fill(&mut self, cases: &mut [MaybeUninit<Case>]);
 
     /// The result of the chosen case; none if it is `default`.
@@ -149,8 +155,11 @@ impl<T> Drop for Send<'_, T> {
     }
 }
 
-impl Arms for End {
+// SAFETY: no cases.
+unsafe impl Arms for End {
     type Won = Nothing;
+
+    const COUNT: usize = 0;
 
     unsafe fn fill(&mut self, _: &mut [MaybeUninit<Case>]) {}
 
@@ -159,16 +168,22 @@ impl Arms for End {
     }
 }
 
-impl Arms for Default {
+// SAFETY: no cases.
+unsafe impl Arms for Default {
     type Won = ();
+
+    const COUNT: usize = 0;
 
     unsafe fn fill(&mut self, _: &mut [MaybeUninit<Case>]) {}
 
     unsafe fn finish(self, _: Option<usize>, _: bool) {}
 }
 
-impl<A: Arm, R: Arms> Arms for (A, R) {
+// SAFETY: the first, and all others.
+unsafe impl<A: Arm, R: Arms> Arms for (A, R) {
     type Won = Won<A::Out, R::Won>;
+
+    const COUNT: usize = 1 + R::COUNT;
 
     #[inline]
     unsafe fn fill(&mut self, cases: &mut [MaybeUninit<Case>]) {
@@ -193,7 +208,16 @@ impl<A: Arm, R: Arms> Arms for (A, R) {
     }
 }
 
-/// Does one of the cases. The array only says how many there are.
+/// Does one of the cases. The array says how many there are, which a generic function cannot ask `L`; a wrong number does not compile:
+///
+/// ```compile_fail,E0080
+/// use runnext::chan::__private::{Default, poll};
+/// poll(Default, [()]);
+/// ```
+/// ```
+/// use runnext::chan::__private::{Default, poll};
+/// poll(Default, []);
+/// ```
 #[inline]
 pub fn wait<L: Arms, const N: usize>(arms: L, count: [(); N]) -> L::Won {
     run(arms, count, Limit::NEVER)
@@ -213,8 +237,9 @@ pub fn wait_for<L: Arms, const N: usize>(arms: L, count: [(); N], timeout: Durat
 
 #[inline]
 fn run<L: Arms, const N: usize>(mut arms: L, _: [(); N], limit: Limit) -> L::Won {
+    const { assert!(L::COUNT == N, "as many cases as are counted") };
     let mut cases = [const { MaybeUninit::<Case>::uninit() }; N];
-    // SAFETY: `arms` is not touched before `finish`, which is after the select. The macro counts right, so all are written; a
+    // SAFETY: `arms` is not touched before `finish`, which is after the select. There are as many places as cases, so all are written; a
     // case has nothing to drop.
     unsafe {
         arms.fill(&mut cases);
