@@ -474,3 +474,25 @@ fn ends_may_be_branches_and_blocks_that_give_references() {
         tx.send(1).unwrap();
     }
 }
+
+#[test]
+fn a_clone_of_a_select_has_the_same_operations() {
+    let (tx, rx) = chan::bounded(2);
+    let (tx2, rx2) = chan::bounded::<String>(1);
+    let mut first = Select::new();
+    let removed = first.recv(&rx);
+    let (a, b) = (first.recv(&rx), first.send(&tx2));
+    first.remove(removed);
+    (1..=2).for_each(|n| tx.send(n).unwrap());
+    tx2.send("full".into()).unwrap();
+    assert_eq!(first.select().recv(&rx), Ok(1));
+    let mut second = first.clone();
+    let op = second.select();
+    assert_eq!((op.index(), op.recv(&rx)), (a, Ok(2)));
+    assert_eq!(rx2.recv().unwrap(), "full");
+    let op = second.select();
+    assert_eq!(op.index(), b);
+    drop(first);
+    op.send(&tx2, "from the clone".into()).unwrap();
+    assert_eq!(rx2.recv().unwrap(), "from the clone");
+}

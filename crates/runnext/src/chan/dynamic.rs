@@ -37,7 +37,9 @@ use crate::sched::call::Call;
 /// let index = op.index();
 /// assert_eq!((index, op.recv(&channels[index].1)), (3, Ok("three")));
 /// ```
-#[derive(Default)]
+///
+/// A clone has the same operations, under the same indices.
+#[derive(Clone, Default)]
 pub struct Select<'a> {
     ops: Vec<Option<Op<'a>>>,
 }
@@ -53,6 +55,16 @@ struct Op<'a> {
     /// For sends: gives up what was promised.
     give_up: unsafe fn(*const (), &Call),
     borrows: PhantomData<&'a ()>,
+}
+
+impl Clone for Op<'_> {
+    /// The place is its own: a clone makes one when it needs it.
+    fn clone(&self) -> Self {
+        Op {
+            place: None,
+            ..*self
+        }
+    }
 }
 
 /// Room for one value on the heap.
