@@ -10,6 +10,7 @@ use std::time::Duration;
 use runnext::chan::bounded;
 use runnext::net::{TcpListener, UnixStream};
 use runnext::sync::{Condvar, Mutex};
+use runnext::time::{Timer, after_func};
 
 const CASE: &str = "RUNNEXT_TEST_DEADLOCK";
 
@@ -97,6 +98,7 @@ fn run(case: &str) {
             });
             let _ = rx.recv();
         }
+        "timer never" => timer_never(),
         "timer" => runnext::time::sleep(Duration::from_millis(400)),
         "for ever" => {
             // SAFETY: no preconditions. The signal ends the process, which counts as success here.
@@ -145,6 +147,27 @@ fn run(case: &str) {
         }
         sections => after_sections(sections.parse().expect("a case, or how many sections")),
     });
+}
+
+fn timer_never() {
+    let timer = Timer::new(Duration::MAX);
+    let again = Timer::new(Duration::ZERO);
+    again.reset(Duration::MAX);
+    let func = after_func(Duration::from_secs(3600), || ());
+    func.reset(Duration::MAX);
+    let plain = std::thread::spawn({
+        let c = timer.c().clone();
+        move || c.recv()
+    });
+    runnext::go({
+        let c = timer.c().clone();
+        move || c.recv()
+    });
+    runnext::select! {
+        recv(timer.c()) -> _ => {}
+        recv(again.c()) -> _ => {}
+    }
+    let _ = (plain.join(), func.stop());
 }
 
 fn locked_child() {
@@ -234,6 +257,12 @@ fn threads_that_have_ended_hide_nobody() {
 #[test]
 fn beside_threads_that_wait_without_a_deadline() {
     assert_deadlock("threads", "goroutine 1 [chan receive]:");
+}
+
+/// A timer that never goes off had an entry among the timers, 584 years from now.
+#[test]
+fn beside_timers_that_never_go_off() {
+    assert_deadlock("timer never", "goroutine 1 [select]:");
 }
 
 /// Its future has what it waited for; it used to count as waiting until the socket was closed.

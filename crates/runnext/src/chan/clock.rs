@@ -9,7 +9,8 @@
 //! `stop` while receivers race for it.
 //!
 //! # Invariants
-//! I1  `when` is NEVER, or a moment that has not been received yet. Once closed it is NEVER for good.
+//! I1  `when` is NEVER, or a moment that has not been received yet. Once closed it is NEVER for good. A timer that is set to what never comes has
+//!     NEVER_SET, which never comes either, but can be stopped.
 //! I2  Whoever waits has queued up under the lock and looked at `when` after that; each change but that of a receive
 //!     ends all waits, so that they look again.
 //! I3  `turn` grows with each change of `when`.
@@ -28,6 +29,9 @@ use crate::lock::Lock;
 use crate::sched::call::Call;
 use crate::sched::timers::NEVER;
 use crate::sched::wait::Waiter;
+
+/// The moment of a timer that is set and never goes off: `stop` tells it from one that is not set.
+pub(crate) const NEVER_SET: u64 = NEVER - 1;
 
 pub(super) struct Clock {
     side: Lock<Side>,
@@ -192,8 +196,12 @@ impl<T> Flavor<T, Waiter> for Clock {
         Some(0)
     }
 
+    /// Who waits for [`NEVER_SET`] waits without a deadline: it wakes nobody, and would hide that all are asleep.
     fn due(&self) -> u64 {
-        self.when.load(Acquire)
+        match self.when.load(Acquire) {
+            NEVER_SET => NEVER,
+            when => when,
+        }
     }
 }
 

@@ -54,6 +54,7 @@ mod op;
 mod select;
 mod wait;
 
+pub(crate) use clock::NEVER_SET;
 pub use dynamic::{Select, SelectedOperation};
 pub use ends::{Receiver, Sender, after, at, bounded, never, tick, unbounded};
 pub(crate) use ends::{ending, timer};

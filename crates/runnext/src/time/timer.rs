@@ -157,10 +157,9 @@ impl Timer {
     /// assert!(timer.c().recv().is_ok());
     /// ```
     pub fn reset(&self, d: Duration) -> bool {
-        let when = set_to(d);
         match &self.task {
-            Some(task) => task.arm(when),
-            None => self.c.set_timer(when, Duration::ZERO),
+            Some(task) => task.arm(Instant::after(d)),
+            None => self.c.set_timer(set_to(d), Duration::ZERO),
         }
     }
 }
@@ -346,9 +345,9 @@ impl fmt::Debug for Ticker {
     }
 }
 
-/// What a timer shows that is set to `d` from now: also one that will never fire is set, until it is stopped.
+/// What the channel of a timer shows that is set to `d` from now: also one that will never fire is set, until it is stopped.
 fn set_to(d: Duration) -> Instant {
-    Instant::after(d).min(Instant::from_ns(crate::sched::timers::NEVER - 1))
+    Instant::after(d).min(Instant::from_ns(chan::NEVER_SET))
 }
 
 fn never() -> Instant {
