@@ -266,3 +266,17 @@ fn a_lock_passes_by_who_may_not_run() {
         hog.join().unwrap();
     });
 }
+
+/// A `Drop` of the cell's own made the compiler refuse what borrows from something that is dropped before the cell, which std's cell takes.
+#[test]
+fn a_cell_may_outlive_what_its_value_borrows() {
+    let cell = runnext::sync::OnceLock::new();
+    let text = String::from("borrowed");
+    assert_eq!(cell.get_or_init(|| text.as_str()), &"borrowed");
+    // Values that have a drop are dropped with the cell, once.
+    let counted = Arc::new(());
+    let cells = [Arc::clone(&counted).into(), runnext::sync::OnceLock::new()];
+    assert_eq!(Arc::strong_count(&counted), 2);
+    drop(cells);
+    assert_eq!(Arc::strong_count(&counted), 1);
+}

@@ -11,7 +11,6 @@
 
 use std::cell::UnsafeCell;
 use std::fmt;
-use std::mem::MaybeUninit;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::atomic::{AtomicU32, Ordering::*};
 
@@ -233,8 +232,9 @@ impl fmt::Debug for Once {
 /// ```
 pub struct OnceLock<T> {
     once: Once,
-    /// Holds a value once `once` has happened.
-    value: UnsafeCell<MaybeUninit<T>>,
+    /// Holds a value once `once` has happened. An `Option`, though `once` knows as much: it is dropped without a `Drop` of the cell's own, which
+    /// would refuse values that borrow what is declared after the cell, as std's does not.
+    value: UnsafeCell<Option<T>>,
 }
 
 // SAFETY: the value is written by one caller, perhaps to be dropped on another thread (`Send`), and read by all (`Sync`).
@@ -255,7 +255,7 @@ impl<T> OnceLock<T> {
     pub const fn new() -> OnceLock<T> {
         OnceLock {
             once: Once::new(),
-            value: UnsafeCell::new(MaybeUninit::uninit()),
+            value: UnsafeCell::new(None),
         }
     }
 
@@ -267,10 +267,11 @@ impl<T> OnceLock<T> {
     /// ```
     #[inline]
     pub fn get(&self) -> Option<&T> {
+        if !self.once.is_completed() {
+            return None;
+        }
         // SAFETY: written, and never again while shared.
-        self.once
-            .is_completed()
-            .then(|| unsafe { (*self.value.get()).assume_init_ref() })
+        unsafe { (*self.value.get()).as_ref() }
     }
 
     /// The value, if there is one, for writing: nobody else can see it.
@@ -281,10 +282,7 @@ impl<T> OnceLock<T> {
     /// assert_eq!(cell.into_inner(), Some(4));
     /// ```
     pub fn get_mut(&mut self) -> Option<&mut T> {
-        // SAFETY: written, and borrowed for writing.
-        self.once
-            .is_completed()
-            .then(|| unsafe { self.value.get_mut().assume_init_mut() })
+        self.value.get_mut().as_mut()
     }
 
     /// Writes the value, if there is none.
@@ -327,10 +325,10 @@ impl<T> OnceLock<T> {
         self.once.call_once(|| {
             let value = init();
             // SAFETY: the one runner, before it has happened: nobody reads.
-            unsafe { (*self.value.get()).write(value) };
+            unsafe { *self.value.get() = Some(value) };
         });
-        // SAFETY: it has happened.
-        unsafe { (*self.value.get()).assume_init_ref() }
+        // SAFETY: it has happened, so there is a value, and never another while shared.
+        unsafe { (*self.value.get()).as_ref().unwrap_unchecked() }
     }
 
     /// Waits until there is a value.
@@ -348,8 +346,8 @@ impl<T> OnceLock<T> {
     /// ```
     pub fn wait(&self) -> &T {
         self.once.wait();
-        // SAFETY: it has happened.
-        unsafe { (*self.value.get()).assume_init_ref() }
+        // SAFETY: it has happened, so there is a value, and never another while shared.
+        unsafe { (*self.value.get()).as_ref().unwrap_unchecked() }
     }
 
     /// Takes the value out, leaving an empty cell.
@@ -360,12 +358,8 @@ impl<T> OnceLock<T> {
     /// assert_eq!(cell.take(), None);
     /// ```
     pub fn take(&mut self) -> Option<T> {
-        if !self.once.is_completed() {
-            return None;
-        }
         self.once = Once::new();
-        // SAFETY: there was one, and the cell has just forgotten it.
-        Some(unsafe { self.value.get_mut().assume_init_read() })
+        self.value.get_mut().take()
     }
 
     /// The value, if there is one, without the cell.
@@ -373,14 +367,8 @@ impl<T> OnceLock<T> {
     /// ```
     /// assert_eq!(runnext::sync::OnceLock::from(3).into_inner(), Some(3));
     /// ```
-    pub fn into_inner(mut self) -> Option<T> {
-        self.take()
-    }
-}
-
-impl<T> Drop for OnceLock<T> {
-    fn drop(&mut self) {
-        drop(self.take());
+    pub fn into_inner(self) -> Option<T> {
+        self.value.into_inner()
     }
 }
 
