@@ -95,3 +95,19 @@ fn hyper_over_unix_sockets() {
     });
     server.join().unwrap().unwrap();
 }
+
+/// Closing failed if the peer had reset the connection, though nothing was lost that was to be sent.
+#[runnext::test]
+fn closing_what_the_peer_has_reset_succeeds() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut here = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (there, _) = listener.accept().unwrap();
+    block_on(async {
+        here.write_all(b"never read").await.unwrap();
+        drop(there); // with something unread: a reset
+        let reset = here.read(&mut [0; 1]).await.unwrap_err();
+        assert_eq!(reset.kind(), ErrorKind::ConnectionReset);
+        AsyncWriteExt::close(&mut &here).await.unwrap();
+        here.close().await.unwrap();
+    });
+}

@@ -4,7 +4,6 @@
 //! and each tries again.
 
 use std::io::{self, IoSlice};
-use std::net::Shutdown;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -25,7 +24,7 @@ macro_rules! async_io {
             }
         }
 
-        /// Closing shuts the direction down, as a FIN does; the socket itself is closed when its last handle is dropped.
+        /// Closing shuts the direction down, as a FIN does, and succeeds if the peer has reset the connection before; the socket itself is closed when its last handle is dropped.
         impl AsyncWrite for &$name {
             fn poll_write(
                 self: Pin<&mut Self>,
@@ -48,7 +47,7 @@ macro_rules! async_io {
             }
 
             fn poll_close(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-                Poll::Ready(self.shutdown(Shutdown::Write))
+                Poll::Ready(self.end_of_writing())
             }
         }
 
@@ -85,7 +84,7 @@ macro_rules! async_io {
             }
 
             fn poll_close(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-                Poll::Ready(self.shutdown(Shutdown::Write))
+                Poll::Ready(self.end_of_writing())
             }
         }
     };

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::io::{self, IoSlice};
-use std::net::Shutdown;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -121,7 +120,6 @@ mod stream {
 
     use std::io::{self, IoSlice};
     use std::mem::MaybeUninit;
-    use std::net::Shutdown;
     use std::task::{Context, Poll};
 
     /// # Safety
@@ -134,7 +132,7 @@ mod stream {
         ) -> Poll<io::Result<usize>>;
         fn send(&self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>>;
         fn send_all(&self, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>>;
-        fn end(&self, how: Shutdown) -> io::Result<()>;
+        fn end(&self) -> io::Result<()>;
     }
 }
 
@@ -165,8 +163,8 @@ macro_rules! stream {
                 self.poll_write_vectored(cx, bufs)
             }
 
-            fn end(&self, how: Shutdown) -> io::Result<()> {
-                self.shutdown(how)
+            fn end(&self) -> io::Result<()> {
+                self.end_of_writing()
             }
         }
     };
@@ -227,10 +225,6 @@ impl<S: Stream> Write for Io<S> {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.0.end(Shutdown::Write) {
-            // The peer was faster: what was to be said is said.
-            Err(e) if e.kind() == io::ErrorKind::NotConnected => Poll::Ready(Ok(())),
-            ended => Poll::Ready(ended),
-        }
+        Poll::Ready(self.0.end())
     }
 }

@@ -65,6 +65,16 @@ macro_rules! stream {
                 self.0.poll_transfer(cx, Direction::Read, want, &mut read)
             }
 
+            /// Shuts the direction of writing down, for futures that say so at their end. Not an error if the peer was faster and has
+            /// reset the connection: what was to be said is said.
+            #[cfg(feature = "async")]
+            pub(crate) fn end_of_writing(&self) -> std::io::Result<()> {
+                match self.shutdown(std::net::Shutdown::Write) {
+                    Err(e) if e.kind() == std::io::ErrorKind::NotConnected => Ok(()),
+                    ended => ended,
+                }
+            }
+
             /// As [`write`](std::io::Write::write), for futures: `Pending` if there is no room, and then the waker is woken when
             /// there may be. Several tasks may wait; all of them are woken.
             ///
