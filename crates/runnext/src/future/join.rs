@@ -3,10 +3,13 @@
 use std::future::Future;
 use std::panic::Location;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use crate::g::G;
 use crate::goroutine::{JoinHandle, current_shared, withdraw};
+use crate::group::TaskGroup;
+use crate::sched::groups::Record;
 use crate::sched::{Shared, drops, future, spawn as birth, waker};
 
 /// Starts a goroutine without a stack: `fut` is polled on the runtime's processors, concurrently with the caller.
@@ -35,6 +38,39 @@ where
     spawn_on(current_shared("spawn"), Location::caller(), fut)
 }
 
+impl TaskGroup {
+    /// Starts a goroutine without a stack in this group; see [`spawn`](crate::spawn).
+    ///
+    /// # Panics
+    /// Outside a runtime, when the system has no memory for another goroutine, and if another runtime uses the group.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::TaskGroup;
+    ///
+    /// #[runnext::main]
+    /// fn main() {
+    ///     let crawl = TaskGroup::builder("crawl").weight(20).build();
+    ///     let page = crawl.spawn(async { TaskGroup::current().unwrap().name().len() });
+    ///     assert_eq!(page.join().unwrap(), 5);
+    /// }
+    /// ```
+    #[track_caller]
+    pub fn spawn<F>(&self, fut: F) -> JoinHandle<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        let group = Some(Arc::clone(self.record()));
+        start(
+            current_shared("TaskGroup::spawn"),
+            Location::caller(),
+            group,
+            fut,
+        )
+    }
+}
+
 pub(crate) fn spawn_on<F>(
     shared: &Shared,
     site: &'static Location<'static>,
@@ -44,8 +80,21 @@ where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
+    start(shared, site, None, fut)
+}
+
+fn start<F>(
+    shared: &Shared,
+    site: &'static Location<'static>,
+    group: Option<Arc<Record>>,
+    fut: F,
+) -> JoinHandle<F::Output>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
     // SAFETY: 'static and Send by the bounds.
-    match unsafe { future::spawn(shared, site, fut) } {
+    match unsafe { future::spawn(shared, site, group, fut) } {
         // SAFETY: the header counts one handle for us, and its result is an F::Output.
         Ok(g) => unsafe { JoinHandle::new(g) },
         Err(e) => panic!("cannot start a goroutine: {e}"),

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use ::hyper::rt::{self, Sleep};
 
 use crate::future::{self, spawn};
+use crate::group::TaskGroup;
 
 /// Runs what hyper wants to run beside a connection, as goroutines without a stack.
 ///
@@ -68,6 +69,45 @@ where
 {
     fn execute(&self, fut: F) {
         drop(spawn(fut));
+    }
+}
+
+/// Runs what hyper wants to run beside a connection in that group, wherever the connection is: each request of an HTTP/2 server, say.
+///
+/// # Panics
+/// When hyper uses it outside a runtime, or another runtime uses the group.
+///
+/// # Example
+/// ```
+/// use hyper::{Error, Request, Response, body::Incoming, client, server, service::service_fn};
+/// use runnext::{TaskGroup, block_on, net::UnixStream, spawn};
+/// use runnext::hyper::{Executor, Io};
+///
+/// async fn who(_: Request<Incoming>) -> Result<Response<String>, Error> {
+///     Ok(Response::new(TaskGroup::current().unwrap().name().to_owned()))
+/// }
+///
+/// #[runnext::main]
+/// fn main() -> Result<(), Box<dyn std::error::Error>> {
+///     let (near, far) = UnixStream::pair()?;
+///     let tenant = TaskGroup::builder("tenant").quota(0.5).build();
+///     spawn(server::conn::http2::Builder::new(tenant).serve_connection(Io::new(far), service_fn(who)));
+///     let response = block_on(async {
+///         let (mut client, connection) = client::conn::http2::handshake(Executor, Io::new(near)).await?;
+///         spawn(connection);
+///         client.send_request(Request::get("http://localhost/").body(String::new()).unwrap()).await
+///     })?;
+///     assert_eq!(response.headers()["content-length"], "6"); // "tenant"
+///     Ok(())
+/// }
+/// ```
+impl<F> rt::Executor<F> for TaskGroup
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    fn execute(&self, fut: F) {
+        drop(self.spawn(fut));
     }
 }
 

@@ -37,6 +37,7 @@ use std::mem;
 use std::panic::{self, AssertUnwindSafe, Location};
 use std::pin::Pin;
 use std::ptr::{self, NonNull};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 use std::task::{Context, Poll};
 
@@ -51,7 +52,7 @@ use crate::observe::coarse_ns;
 use crate::p::bump;
 use crate::swallow;
 
-/// Makes a goroutine of a future and queues it. The header returned counts one handle.
+/// Makes a goroutine of a future and queues it, in that group or else in its maker's. The header returned counts one handle.
 ///
 /// # Safety
 /// What the future and its result borrow outlives the goroutine, and both may move between threads.
@@ -59,13 +60,14 @@ use crate::swallow;
 pub(crate) unsafe fn spawn<F: Future>(
     shared: &Shared,
     site: &'static Location<'static>,
+    group: Option<Arc<Record>>,
     future: F,
 ) -> io::Result<NonNull<G>> {
     let options = Options {
         site,
         ext: None,
         stack_class: Some(NO_STACK),
-        group: None,
+        group,
     };
     // SAFETY: the caller's promise; the table is that of such a future.
     unsafe { spawn::spawn_with(shared, options, future, Polled::<F>::VTABLE) }

@@ -33,6 +33,38 @@ fn children_inherit_and_strangers_do_not() {
     });
 }
 
+/// As [`TaskGroup::go`], whoever starts it, and also where it awaits in between.
+#[test]
+fn futures_belong_to_the_group_that_spawns_them() {
+    let (group, other) = (TaskGroup::new("given"), TaskGroup::new("maker's"));
+    runtime(2).run(|| {
+        let (tx, rx) = chan::bounded::<()>(0);
+        let name = || TaskGroup::current().map(|g| g.name().to_owned());
+        let given = group.clone();
+        let spawned = other.go(move || {
+            given.spawn(async move {
+                let before = name();
+                let waited = go(move || rx.recv()).await;
+                let child = runnext::spawn(async move { name() }).await.unwrap();
+                (before, name(), child, waited.unwrap().is_err())
+            })
+        });
+        let spawned = spawned.join().unwrap();
+        until(|| group.stats().goroutines == 2); // itself, and who receives for it
+        assert_eq!(spawned.goroutine().group().unwrap(), group);
+        drop(tx);
+        let own = Some("given".to_owned());
+        let expected = (own.clone(), own.clone(), own, true);
+        assert_eq!(spawned.join().unwrap(), expected);
+        until(|| group.stats().goroutines == 0);
+        assert!(group.stats().cpu_time > Duration::ZERO);
+        assert_eq!(other.stats().goroutines, 0);
+    });
+    let outside = std::panic::catch_unwind(|| group.spawn(async {})).unwrap_err();
+    let said = outside.downcast_ref::<String>().unwrap();
+    assert!(said.contains("TaskGroup::spawn called outside a runtime"));
+}
+
 #[test]
 fn many_switches_in_groups() {
     runtime(2).run(|| {
