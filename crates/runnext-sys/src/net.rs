@@ -176,6 +176,47 @@ pub fn listen(fd: BorrowedFd<'_>, backlog: i32) -> io::Result<()> {
     check(unsafe { syscall!(libc::SYS_listen, fd.as_raw_fd(), backlog) }).map(drop)
 }
 
+/// Whether a TCP socket acknowledges at once. The standard library asks so from 1.89 on.
+///
+/// # Errors
+/// The kernel's.
+pub fn quickack(socket: BorrowedFd<'_>) -> io::Result<bool> {
+    let mut on: libc::c_int = 0;
+    let mut len = size_of::<libc::c_int>() as socklen_t;
+    // SAFETY: both are ours, and the length is that of the value.
+    check(unsafe {
+        syscall!(
+            libc::SYS_getsockopt,
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_QUICKACK,
+            &raw mut on,
+            &raw mut len
+        )
+    })?;
+    Ok(on != 0)
+}
+
+/// Has a TCP socket acknowledge at once, or not, for now.
+///
+/// # Errors
+/// The kernel's.
+pub fn set_quickack(socket: BorrowedFd<'_>, on: bool) -> io::Result<()> {
+    let on = libc::c_int::from(on);
+    // SAFETY: the value is ours, and the length its own.
+    check(unsafe {
+        syscall!(
+            libc::SYS_setsockopt,
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_QUICKACK,
+            &raw const on,
+            size_of::<libc::c_int>()
+        )
+    })
+    .map(drop)
+}
+
 /// Makes calls on `fd` block, or not: a property of the open file, shared by all its descriptors.
 ///
 /// # Errors

@@ -258,6 +258,10 @@ fn options() {
     assert_eq!(here.local_addr().unwrap(), there.peer_addr().unwrap());
     here.set_nodelay(true).unwrap();
     assert!(here.nodelay().unwrap());
+    for on in [false, true] {
+        here.set_quickack(on).unwrap();
+        assert_eq!(here.quickack().unwrap(), on);
+    }
     here.set_ttl(42).unwrap();
     assert_eq!(here.ttl().unwrap(), 42);
     assert!(here.take_error().unwrap().is_none());

@@ -1,5 +1,7 @@
 //! TCP.
 
+mod ack;
+
 use std::fmt;
 use std::io;
 use std::iter::FusedIterator;
