@@ -170,14 +170,17 @@ impl Options {
         let listener = TcpListener::bind(&addrs[..])?;
         let addr = listener.local_addr()?;
         let ends = Arc::new(AtomicBool::new(false));
+        let places = Arc::new(Places::new(CONNECTIONS));
         let accepting = {
-            let (listener, ends) = (listener.try_clone()?, Arc::clone(&ends));
-            go(move || accept(&listener, &ends))
+            let listener = listener.try_clone()?;
+            let (ends, places) = (Arc::clone(&ends), Arc::clone(&places));
+            go(move || accept(&listener, &ends, &places))
         };
         Ok(Server {
             addr,
             listener,
             ends,
+            places,
             accepting,
         })
     }
@@ -238,6 +241,7 @@ pub struct Server {
     addr: SocketAddr,
     listener: TcpListener,
     ends: Arc<AtomicBool>,
+    places: Arc<Places>,
     accepting: JoinHandle<()>,
 }
 
@@ -259,7 +263,8 @@ impl Server {
         self.addr
     }
 
-    /// Accepts no more connections; the port is free when this returns. Those that are open are served to their end.
+    /// Accepts no more connections; the port is free when this returns. Of those that are open the idle ones are closed; where an answer is being
+    /// made or sent it is served to its end, and nothing after it.
     ///
     /// # Blocks
     /// The goroutine, briefly.
@@ -286,12 +291,13 @@ impl Server {
         // Ends the wait for a connection; it does not fail.
         let _ = self.listener.set_read_deadline(Some(Instant::now()));
         let _ = self.accepting.join();
+        // Nobody takes another place after that.
+        self.places.end();
     }
 }
 
-fn accept(listener: &TcpListener, ends: &AtomicBool) {
+fn accept(listener: &TcpListener, ends: &AtomicBool, places: &Arc<Places>) {
     let state = Arc::new(State::default());
-    let places = Arc::new(Places::new(CONNECTIONS));
     for stream in listener.incoming() {
         if ends.load(SeqCst) {
             return;
@@ -309,7 +315,7 @@ fn accept(listener: &TcpListener, ends: &AtomicBool) {
     }
 }
 
-/// Serves a connection until its client goes or others need its place.
+/// Serves a connection until its client goes, others need its place or the server is stopped.
 fn connection(stream: TcpStream, state: &Arc<State>, taken: &Taken) {
     let place = &taken.place;
     let service = service_fn(|request| answer(Arc::clone(state), Arc::clone(place), request));
@@ -320,10 +326,17 @@ fn connection(stream: TcpStream, state: &Arc<State>, taken: &Taken) {
             .max_buf_size(HEAD_BYTES)
             .serve_connection(Wire::new(stream, Arc::clone(place)), service)
     );
+    let mut told = false;
     // A client that went away is none of our business.
-    block_on(poll_fn(|cx| match place.poll_closed(cx) {
-        Poll::Ready(()) => Poll::Ready(()),
-        Poll::Pending => connection.as_mut().poll(cx).map(drop),
+    block_on(poll_fn(|cx| {
+        if place.poll_closed(cx).is_ready() {
+            return Poll::Ready(());
+        }
+        if !told && place.is_ending() {
+            told = true;
+            connection.as_mut().graceful_shutdown();
+        }
+        connection.as_mut().poll(cx).map(drop)
     }));
 }
 

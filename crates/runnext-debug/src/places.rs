@@ -9,7 +9,10 @@
 //! While all places are taken and somebody waits for one, whoever has been idle for longest is closed once that is [`PATIENCE`]. So
 //! silent clients cost the others a moment, however many they are, and nobody is closed before it had time to ask. Busy ones
 //! are left alone.
+//!
+//! When the server is stopped all are told: what is idle is closed, and what is busy is after its answer.
 
+use std::fmt;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -87,6 +90,22 @@ impl Places {
     }
 }
 
+impl Places {
+    /// Every connection ends as soon as nothing is being answered on it.
+    pub(crate) fn end(&self) {
+        let taken = self.taken.lock().clone();
+        taken.iter().for_each(|place| place.end());
+    }
+}
+
+impl fmt::Debug for Places {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Places")
+            .field("taken", &self.taken.lock().len())
+            .finish_non_exhaustive()
+    }
+}
+
 /// A place that is taken; free again when this is dropped.
 pub(crate) struct Taken {
     places: Arc<Places>,
@@ -117,6 +136,8 @@ struct Stage {
     answered: Option<Instant>,
     /// Somebody else needs the place.
     closed: bool,
+    /// The server was stopped.
+    ending: bool,
     /// Of the goroutine that serves it.
     waker: Option<Waker>,
 }
@@ -127,6 +148,7 @@ impl Place {
             idle_since: Some(Instant::now()),
             answered: None,
             closed: false,
+            ending: false,
             waker: None,
         };
         Place {
@@ -165,7 +187,22 @@ impl Place {
         }
     }
 
-    /// Ready when the connection is to be closed.
+    fn end(&self) {
+        let mut stage = self.stage.lock();
+        stage.ending = true;
+        let waker = stage.waker.take();
+        drop(stage);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Whether the server was stopped. The waker of [`poll_closed`](Self::poll_closed) is woken then, so ask after that call.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.stage.lock().ending
+    }
+
+    /// Ready when the connection is to be closed at once.
     pub(crate) fn poll_closed(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut stage = self.stage.lock();
         if stage.closed {

@@ -430,3 +430,52 @@ fn what_a_group_used_is_counted_after_its_end() {
     assert!(used() >= before);
     server.stop();
 }
+
+/// Connections that were kept alive were answered for ever.
+#[runnext::test(procs = 2)]
+fn a_stopped_server_ends_its_connections() {
+    let server = runnext_debug::serve("127.0.0.1:0").unwrap();
+    let addr = server.local_addr();
+    let ask = |mut stream: &TcpStream, path: &str| {
+        let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n");
+        stream.write_all(request.as_bytes())
+    };
+    let silent = TcpStream::connect(addr).unwrap();
+    let kept = TcpStream::connect(addr).unwrap();
+    ask(&kept, "/nowhere").unwrap();
+    assert!(whole(&kept).starts_with("HTTP/1.1 404"));
+    let busy = TcpStream::connect(addr).unwrap();
+    ask(&busy, "/debug/trace?seconds=1").unwrap();
+    // One trace at a time: it has begun when another is refused.
+    while get(addr, "/debug/trace?seconds=0").status != 503 {}
+    server.stop();
+
+    for mut idle in [&silent, &kept] {
+        let _ = ask(idle, "/");
+        let said = idle.read(&mut [0; 100]);
+        assert!(matches!(said, Ok(0) | Err(_)), "it was answered: {said:?}");
+    }
+    let trace = whole(&busy);
+    assert!(trace.starts_with("HTTP/1.1 200"), "{trace:.100}");
+    assert!(trace.to_lowercase().contains("\r\nconnection: close\r\n"));
+    assert!(matches!((&busy).read(&mut [0]), Ok(0)), "its last");
+}
+
+/// One answer, all of it, of a connection that stays open.
+fn whole(mut stream: &TcpStream) -> String {
+    let mut all = Vec::new();
+    loop {
+        let text = String::from_utf8_lossy(&all).to_lowercase();
+        if let Some((head, body)) = text.split_once("\r\n\r\n") {
+            let length = head.split("content-length: ").nth(1).unwrap();
+            let length: usize = length.lines().next().unwrap().parse().unwrap();
+            if body.len() >= length {
+                return String::from_utf8(all).unwrap();
+            }
+        }
+        let mut buf = [0; 1 << 16];
+        let n = stream.read(&mut buf).unwrap();
+        assert!(n > 0, "half of an answer: {text}");
+        all.extend_from_slice(&buf[..n]);
+    }
+}
