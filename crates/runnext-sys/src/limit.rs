@@ -1,5 +1,5 @@
 //! Which limit is behind an error of making a thread or a descriptor: the kernel gives a number, and people want to know what to
-//! raise.
+//! raise. And raising what a process may raise itself.
 //!
 //! ```
 //! use runnext_sys::limit;
@@ -9,7 +9,29 @@
 //! ```
 
 use std::error::Error;
-use std::{fmt, io};
+use std::{fmt, io, ptr};
+
+use crate::{check, syscall};
+
+/// Allows this process as many descriptors as it may allow itself: the soft limit becomes the hard one. Gives how many it may have then.
+///
+/// # Errors
+/// Those of `prlimit`. The limit is what it was.
+pub fn raise_descriptors() -> io::Result<u64> {
+    let mut limit = libc::rlimit64 {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    let (this, which, none) = (0, libc::RLIMIT_NOFILE, ptr::null::<u8>());
+    // SAFETY: a place for the old limit, and no new one.
+    check(unsafe { syscall!(libc::SYS_prlimit64, this, which, none, &raw mut limit) })?;
+    if limit.rlim_cur < limit.rlim_max {
+        limit.rlim_cur = limit.rlim_max;
+        // SAFETY: a limit that is alive, and no place for the old one.
+        check(unsafe { syscall!(libc::SYS_prlimit64, this, which, &raw const limit, none) })?;
+    }
+    Ok(limit.rlim_cur)
+}
 
 /// The same error, saying what to raise: of its kind, with the kernel's own as its source. Errors that no limit is behind stay as they
 /// are.
@@ -66,6 +88,18 @@ mod tests {
             assert_eq!(source.and_then(io::Error::raw_os_error), Some(errno));
             assert_eq!(explain(explained).to_string(), text, "once is enough");
         }
+    }
+
+    #[test]
+    fn all_the_descriptors_there_may_be() {
+        let allowed = raise_descriptors().unwrap();
+        assert_eq!(raise_descriptors().unwrap(), allowed);
+        let table = std::fs::read_to_string("/proc/self/limits").unwrap();
+        let line = table
+            .lines()
+            .find(|line| line.starts_with("Max open files"));
+        let soft_and_hard = line.unwrap().split_whitespace().skip(3).take(2);
+        assert!(soft_and_hard.eq([allowed.to_string(), allowed.to_string()]));
     }
 
     #[test]

@@ -23,6 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
+use runnext_sys::limit;
 use runnext_sys::poll::{Events, Poller};
 use runnext_sys::thread;
 
@@ -34,6 +35,8 @@ pub const RATE: f64 = 200.0;
 const LIGHT: usize = 256;
 /// Heavy clients for each processor of the server.
 const HEAVY_PER_PROC: usize = 4;
+/// Descriptors beside the connections: the standard ones, pipes, pollers, those of the runtime. More than there are.
+const OTHER_DESCRIPTORS: usize = 100;
 /// Between an answer to a heavy client and its next request.
 const THINK: Duration = Duration::from_millis(1);
 /// How long answers are awaited after the end.
@@ -63,6 +66,22 @@ impl Load {
     /// When the last request is due.
     pub fn end(&self) -> Duration {
         self.warm_up + self.seconds
+    }
+}
+
+/// Sees to it that this process, the server's or this one, may have a descriptor for each connection, as far as it can.
+///
+/// # Errors
+/// It may not: how many are missing, and what to do.
+pub fn make_room(procs: usize) -> Result<(), String> {
+    let needed = (LIGHT + procs * HEAVY_PER_PROC + OTHER_DESCRIPTORS) as u64;
+    match limit::raise_descriptors() {
+        Ok(allowed) if allowed < needed => Err(format!(
+            "the demo needs {needed} descriptors (open files) for {procs} processors, and may have {allowed}: raise the limit with \
+             `ulimit -n {needed}`, or LimitNOFILE= of a service"
+        )),
+        // Where nobody says how many there may be, the first that is refused tells.
+        _ => Ok(()),
     }
 }
 

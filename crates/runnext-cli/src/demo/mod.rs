@@ -141,6 +141,9 @@ struct Stage {
 pub fn run(options: &Options) -> u8 {
     let cores = runnext_sys::cpu::available();
     let procs = (options.procs).map_or_else(runnext_sys::cpu::default_procs, usize::from);
+    if let Err(why) = load::make_room(procs) {
+        return fail(why);
+    }
     let load = Load::new(procs, Duration::from_secs(options.seconds), WARM_UP);
     let stage = Stage {
         procs,

@@ -18,8 +18,8 @@ use runnext::hyper::{Io, Timer};
 use runnext::net::{TcpListener, TcpStream};
 use runnext::{Priority, Runtime, TaskGroup, go};
 
-use super::machine;
 use super::work::{HEAVY_US, LIGHT_US, burn};
+use super::{load, machine};
 use crate::out::say;
 use crate::{FAILED, HELD};
 
@@ -47,6 +47,9 @@ struct Site {
 
 /// Serves until standard input ends; the exit status.
 pub fn serve(options: &ServerOptions) -> u8 {
+    if let Err(why) = load::make_room(options.procs) {
+        return refuse(why);
+    }
     let builder = Runtime::builder()
         .procs(options.procs)
         .preemption(options.preemption);
