@@ -25,6 +25,9 @@ pub enum Interest {
 /// Waits until `fd` is ready, `kick` was given, or `timeout_ns` have passed; a signal may end it too. No `kick` or no
 /// timeout: pass `None`.
 ///
+/// True: there is an error and nothing else. The next call may report it, or block all the same: what is in a socket's error queue stays
+/// there until somebody fetches it, and this returns at once until then.
+///
 /// # Errors
 /// Those of `ppoll`; a descriptor that is not open counts as ready, since the next call reports it.
 ///
@@ -35,7 +38,7 @@ pub fn wait(
     interest: Interest,
     kick: Option<&Kick>,
     timeout_ns: Option<u64>,
-) -> io::Result<()> {
+) -> io::Result<bool> {
     let events = match interest {
         Interest::Read => libc::POLLIN | libc::POLLRDHUP,
         Interest::Write => libc::POLLOUT,
@@ -65,8 +68,8 @@ pub fn wait(
         )
     };
     match ret {
-        n if n == -(libc::EINTR as isize) => Ok(()),
-        n => check(n).map(drop),
+        n if n == -(libc::EINTR as isize) => Ok(false),
+        n => check(n).map(|_| fds[0].revents == libc::POLLERR && fds[1].revents == 0),
     }
 }
 
@@ -158,7 +161,7 @@ mod tests {
     fn ready_or_late() {
         let (mut here, mut there) = UnixStream::pair().unwrap();
         let fd = here.as_raw_fd();
-        wait(fd, Interest::Write, None, None).unwrap();
+        assert!(!wait(fd, Interest::Write, None, None).unwrap());
         let start = Instant::now();
         wait(fd, Interest::Read, None, Some(2_000_000)).unwrap();
         assert!(start.elapsed() >= Duration::from_millis(2));
@@ -166,7 +169,20 @@ mod tests {
         wait(fd, Interest::Read, None, None).unwrap();
         here.read_exact(&mut [0]).unwrap();
         drop(there);
-        wait(fd, Interest::Read, None, None).unwrap();
+        assert!(!wait(fd, Interest::Read, None, None).unwrap());
+    }
+
+    /// A pipe that nobody reads any more has an error, and no room while it is full.
+    #[test]
+    fn only_an_error() {
+        let (reader, mut writer) = io::pipe().unwrap();
+        let fd = writer.as_raw_fd();
+        // SAFETY: integers only.
+        let set = unsafe { libc::fcntl(fd, libc::F_SETFL, libc::O_NONBLOCK) };
+        assert_eq!(set, 0);
+        while writer.write(&[0; 1 << 12]).is_ok() {}
+        drop(reader);
+        assert!(wait(fd, Interest::Read, None, None).unwrap());
     }
 
     #[test]

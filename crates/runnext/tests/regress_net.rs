@@ -4,14 +4,14 @@ mod common;
 
 use std::future::poll_fn;
 use std::io::{ErrorKind, IoSlice, Read, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
-use common::{built, runtime, thread_id, until, until_asleep, until_waits};
-use runnext::net::{Shutdown, TcpListener, TcpStream, UnixDatagram, UnixStream};
+use common::{built, cpu_time, runtime, thread_id, until, until_asleep, until_waits};
+use runnext::net::{Shutdown, TcpListener, TcpStream, UdpSocket, UnixDatagram, UnixStream};
 use runnext::time::Instant;
 use runnext::{Runtime, TaskGroup, block_on, go, spawn};
 
@@ -409,4 +409,55 @@ fn a_datagram_socket_shut_down_through_another_descriptor_has_nothing_to_come() 
     until_asleep(told.recv().unwrap(), libc::SYS_ppoll);
     twin.shutdown(Shutdown::Read).unwrap();
     assert_eq!(waits.join().unwrap().unwrap(), 0);
+}
+
+/// What is in a socket's error queue makes `ppoll` return at once, and a plain thread went round and round until somebody fetched it.
+#[test]
+fn an_error_queue_kept_a_plain_thread_busy() {
+    // At an address of its own, where nobody else takes the port.
+    let nobody = UdpSocket::bind("127.77.0.3:0").unwrap();
+    let there = nobody.local_addr().unwrap();
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.connect(there).unwrap();
+    let on: libc::c_int = 1;
+    // SAFETY: a live integer and its length.
+    let set = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_IP,
+            libc::IP_RECVERR,
+            (&raw const on).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    assert_eq!(set, 0);
+    drop(nobody);
+    socket.send(b"refused").unwrap();
+    // The error itself is told at once; a copy of it stays in the queue.
+    let refused = socket.recv(&mut [0]).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+
+    let used = || cpu_time(libc::CLOCK_THREAD_CPUTIME_ID);
+    socket
+        .set_read_timeout(Some(Duration::from_millis(500)))
+        .unwrap();
+    let before = used();
+    let late = socket.recv(&mut [0]).unwrap_err();
+    assert_eq!(late.kind(), ErrorKind::TimedOut);
+    let used = used() - before;
+    assert!(used < Duration::from_millis(100), "{used:?} of 500 ms");
+    // Whoever sends is heard all the same, and deadlines reach the wait.
+    let there = UdpSocket::bind(there).unwrap();
+    std::thread::scope(|s| {
+        let waits = s.spawn(|| socket.recv(&mut [0; 8]));
+        there
+            .send_to(b"hello", socket.local_addr().unwrap())
+            .unwrap();
+        assert_eq!(waits.join().unwrap().unwrap(), 5);
+        socket.set_read_timeout(None).unwrap();
+        let waits = s.spawn(|| socket.recv(&mut [0; 8]));
+        std::thread::sleep(Duration::from_millis(5));
+        socket.set_read_deadline(Some(Instant::now())).unwrap();
+        assert!(waits.join().unwrap().is_err());
+    });
 }

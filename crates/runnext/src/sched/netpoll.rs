@@ -69,6 +69,18 @@ const PACE_NS: u64 = 1_000_000;
 /// How long a plain thread that got no eventfd waits before it looks whether its deadline has changed. A guess.
 const UNREACHABLE_NS: u64 = 10_000_000;
 
+/// What came of a wait.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Waited {
+    /// What was waited for may be there.
+    Again,
+    /// An error, and nothing else. If the call does not report it and would block all the same, it is one of the socket's error queue: `ppoll`
+    /// would return at once until somebody has fetched it, so the next wait goes without, at a pace.
+    Erred,
+    /// The time is over, and the caller tries a last time: what it waits for may be there, and nobody has fetched the event.
+    Late,
+}
+
 /// A handle to an open descriptor that never blocks. The last one closes it.
 pub(crate) struct Descriptor(&'static Slot);
 
@@ -268,17 +280,14 @@ impl Descriptor {
         if self.is_past(direction) {
             return Err(timed_out());
         }
-        let mut late = false;
+        let mut waited = Waited::Again;
         loop {
             let seen = self.0.side(direction).word.load(Acquire);
             match op() {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock && !self.is_nonblocking() => {}
                 done => return done,
             }
-            if late {
-                return Err(timed_out());
-            }
-            late = self.wait(direction, seen, limit, pace)?;
+            waited = self.wait(direction, seen, limit, pace, waited)?;
         }
     }
 
@@ -295,10 +304,14 @@ impl Descriptor {
             return Err(timed_out());
         }
         let side = self.0.side(direction);
-        let (mut limit, mut late) = (None, false);
+        let (mut limit, mut waited) = (None, Waited::Again);
         loop {
             let seen = side.word.load(Acquire);
-            if late || seen & DRAINED == 0 || self.is_nonblocking() || !self.is_home() {
+            if waited == Waited::Late
+                || seen & DRAINED == 0
+                || self.is_nonblocking()
+                || !self.is_home()
+            {
                 match op() {
                     Ok(n) => {
                         if n < want {
@@ -310,16 +323,12 @@ impl Descriptor {
                     failed => return failed,
                 }
             }
-            if late {
-                return Err(timed_out());
-            }
-            late = self.wait(direction, seen, &mut limit, NEVER)?;
+            waited = self.wait(direction, seen, &mut limit, NEVER, waited)?;
         }
     }
 
     /// Waits until something has happened since `seen`, or may have, or for `pace`. `limit` is when the call has to end; it is set
-    /// at the first wait. True: the time is over, and the caller tries a last time: what it waits for may be there, and nobody has fetched the
-    /// event.
+    /// at the first wait. `before` is what the wait before came to, after which the call would have blocked again: an error if the time was over.
     #[cold]
     #[inline(never)]
     fn wait(
@@ -328,12 +337,18 @@ impl Descriptor {
         seen: u32,
         limit: &mut Option<u64>,
         pace: u64,
-    ) -> io::Result<bool> {
+        before: Waited,
+    ) -> io::Result<Waited> {
+        let pace = match before {
+            Waited::Again => pace,
+            Waited::Erred => pace.min(PACE_NS),
+            Waited::Late => return Err(timed_out()),
+        };
         let side = self.0.side(direction);
         let fixed = side.deadline.load(SeqCst);
         let mut until = side.limit(limit).min(fixed);
         if until != NEVER && until <= clock::now_ns() {
-            return Ok(true);
+            return Ok(Waited::Late);
         }
         let mut paced = false;
         if pace != NEVER {
@@ -341,16 +356,23 @@ impl Descriptor {
             paced = next < until;
             until = until.min(next);
         }
-        let in_time = match current_hub() {
+        let (in_time, erred) = match current_hub() {
             Some(hub) => {
                 self.register(hub)?;
-                self.wait_listed(Some(hub), direction, seen, fixed, until)
+                let woken = self.wait_listed(Some(hub), direction, seen, fixed, until);
+                (woken, false)
             }
             // No `ppoll` either for what no event tells of: the descriptor may be ready all the time.
-            None if pace != NEVER => self.wait_listed(None, direction, seen, fixed, until),
+            None if pace != NEVER => {
+                let woken = self.wait_listed(None, direction, seen, fixed, until);
+                (woken, false)
+            }
             None => self.wait_in_poll(direction, seen, fixed, until)?,
         };
-        Ok(!in_time && !paced || self.is_past(direction))
+        if !in_time && !paced || self.is_past(direction) {
+            return Ok(Waited::Late);
+        }
+        Ok(if erred { Waited::Erred } else { Waited::Again })
     }
 
     /// Waits for `d`, whatever happens to the descriptor. An error if the call has to end before: `limit` as for
@@ -489,14 +511,14 @@ impl Descriptor {
         woken
     }
 
-    /// The wait of a plain thread. False: the deadline has come.
+    /// The wait of a plain thread: whether the deadline has not come, and whether an error is all that has.
     fn wait_in_poll(
         &self,
         direction: Direction,
         seen: u32,
         fixed: u64,
         until: u64,
-    ) -> io::Result<bool> {
+    ) -> io::Result<(bool, bool)> {
         // Without one nobody can reach us: then not for long at a time.
         let kick = Kick::new().ok();
         let waiter = Waiter::thread();
@@ -508,7 +530,7 @@ impl Descriptor {
         });
         // SAFETY: as in `wait_listed`.
         if !unsafe { self.enlist(direction, seen, fixed, &node) } {
-            return Ok(true);
+            return Ok((true, false));
         }
         let left = (until != NEVER).then(|| until.saturating_sub(clock::now_ns()));
         let timeout = match kick {
@@ -526,8 +548,8 @@ impl Descriptor {
                 (None, Who::Goroutine(_)) => unreachable!("a plain thread"),
             }
         }
-        polled?;
-        Ok(until == NEVER || clock::now_ns() < until)
+        let erred = polled?;
+        Ok((until == NEVER || clock::now_ns() < until, erred))
     }
 }
 
