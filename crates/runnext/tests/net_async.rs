@@ -11,7 +11,7 @@ use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use common::{until, until_waits};
-use runnext::net::{TcpListener, TcpStream, UnixStream};
+use runnext::net::{TcpListener, TcpStream, UdpSocket, UnixDatagram, UnixStream};
 use runnext::{JoinHandle, block_on, go, spawn};
 
 type Outcome = std::io::Result<usize>;
@@ -235,4 +235,91 @@ fn a_deadline_set_meanwhile_is_not_missed() {
         assert_eq!(late.kind(), std::io::ErrorKind::TimedOut);
         here.set_read_deadline(None).unwrap();
     }
+}
+
+/// Datagrams, from a plain thread and from goroutines, with somebody to wait for at both ends.
+#[test]
+fn datagrams_of_futures() {
+    let udp = || UdpSocket::bind("127.0.0.1:0").unwrap();
+    let exchange = async move |a: UdpSocket, b: UdpSocket| {
+        let (to, from) = (b.local_addr().unwrap(), a.local_addr().unwrap());
+        let (a, b) = (Arc::new(a), Arc::new(b));
+        let mut buf = [0; 8];
+        let mut empty =
+            poll_fn(|cx| std::task::Poll::Ready(b.poll_recv(cx, &mut [0]).is_pending()));
+        assert!((&mut empty).await);
+        let sent = poll_fn(|cx| a.poll_send_to(cx, b"one", to)).await;
+        assert_eq!(sent.unwrap(), 3);
+        let got = poll_fn(|cx| b.poll_recv_from(cx, &mut buf)).await;
+        assert_eq!((got.unwrap(), &buf[..3]), ((3, from), &b"one"[..]));
+        a.connect(to).unwrap();
+        // The receiver waits, and is woken by the one who sends.
+        let sender = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(2));
+            block_on(poll_fn(|cx| a.poll_send(cx, b"four")))
+        });
+        let got = poll_fn(|cx| b.poll_recv(cx, &mut buf)).await;
+        assert_eq!((got.unwrap(), &buf[..4]), (4, &b"four"[..]));
+        assert_eq!(sender.join().unwrap().unwrap(), 4);
+    };
+    block_on(exchange(udp(), udp()));
+    common::runtime(2).run(|| block_on(exchange(udp(), udp())));
+}
+
+#[runnext::test(procs = 2)]
+fn unix_datagrams_of_futures() {
+    let (here, there) = UnixDatagram::pair().unwrap();
+    let (here, there) = (Arc::new(here), Arc::new(there));
+    // More than the queue has room for: both ends wait now and then.
+    let sender = spawn({
+        let here = Arc::clone(&here);
+        async move {
+            for i in 0..1000u16 {
+                let sent = poll_fn(|cx| here.poll_send(cx, &i.to_ne_bytes())).await;
+                assert_eq!(sent.unwrap(), 2);
+            }
+        }
+    });
+    until_waits(&sender, "await");
+    block_on(async {
+        let mut buf = [0; 2];
+        for i in 0..1000u16 {
+            let got = poll_fn(|cx| there.poll_recv_from(cx, &mut buf)).await;
+            assert!(got.unwrap().1.is_unnamed());
+            assert_eq!(u16::from_ne_bytes(buf), i);
+        }
+    });
+    sender.join().unwrap();
+    // The end is told to who waits.
+    let reader = spawn({
+        let there = Arc::clone(&there);
+        async move { poll_fn(|cx| there.poll_recv(cx, &mut [0])).await }
+    });
+    until_waits(&reader, "await");
+    there.shutdown(Shutdown::Read).unwrap();
+    assert_eq!(reader.join().unwrap().unwrap(), 0);
+}
+
+/// Made, refused, and given up, on a plain thread and in a runtime.
+#[test]
+fn connecting_in_a_future() {
+    let talk = async || {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap();
+        let mut stream = TcpStream::connect_async(addr).await.unwrap();
+        let (mut other, from) = listener.accept().unwrap();
+        assert_eq!(from, stream.local_addr().unwrap());
+        stream.write_all(b"x").unwrap();
+        other.read_exact(&mut [0]).unwrap();
+        drop(TcpStream::connect_async(addr)); // never polled: nobody connects
+        drop((listener, other));
+        // Port 1 is nobody's.
+        let refused = TcpStream::connect_async(([127, 77, 0, 4], 1).into()).await;
+        assert_eq!(
+            refused.unwrap_err().kind(),
+            std::io::ErrorKind::ConnectionRefused
+        );
+    };
+    block_on(talk());
+    common::runtime(2).run(|| block_on(talk()));
 }

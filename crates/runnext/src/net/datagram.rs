@@ -1,5 +1,7 @@
 //! Unix domain datagrams.
 
+mod poll;
+
 use std::fmt;
 use std::io;
 use std::net::Shutdown;
@@ -219,11 +221,14 @@ impl UnixDatagram {
     /// }
     /// ```
     pub fn recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        let std = self.std();
-        self.0.io(Direction::Read, || match std.recv_from(buf) {
+        self.0.io(Direction::Read, || self.recv_from_or_end(buf))
+    }
+
+    fn recv_from_or_end(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        match self.std().recv_from(buf) {
             Err(e) if self.is_over(&e) => Ok((0, SocketAddr::from_pathname("")?)),
             done => done,
-        })
+        }
     }
 
     /// Receives one datagram.
@@ -250,11 +255,14 @@ impl UnixDatagram {
     /// }
     /// ```
     pub fn recv(&self, buf: &mut [u8]) -> io::Result<usize> {
-        let std = self.std();
-        self.0.io(Direction::Read, || match std.recv(buf) {
+        self.0.io(Direction::Read, || self.recv_or_end(buf))
+    }
+
+    fn recv_or_end(&self, buf: &mut [u8]) -> io::Result<usize> {
+        match self.std().recv(buf) {
             Err(e) if self.is_over(&e) => Ok(0),
             done => done,
-        })
+        }
     }
 
     /// After a shutdown the kernel tells only calls that block that there is nothing to come. It may have been through a duplicate that we do

@@ -1,6 +1,7 @@
 //! TCP.
 
 mod ack;
+mod connect;
 
 use std::fmt;
 use std::io;

@@ -1,5 +1,7 @@
 //! UDP.
 
+mod poll;
+
 use std::fmt;
 use std::io;
 use std::net::{self, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
