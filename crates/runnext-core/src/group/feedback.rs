@@ -2,7 +2,8 @@
 //!
 //! # Why this shape
 //! Order and wake-up preemption do most of the work; this loop corrects the rest. It looks every 10 ms at what the others' wake-ups
-//! waited, halves the limit when too many waited too long, and raises it by 5 % of the machine every 50 ms while somebody could use more.
+//! waited, halves the limit when too many waited too long, and raises it by 5 % of the machine after every 50 ms in which somebody could have used
+//! more. In any of their windows: as many goroutines as there are Ps are seen waiting only in the pauses that the limit makes, which a look may miss.
 //! Falling fast and rising slowly is what keeps such a loop from swinging. Rejected: a step per second of a
 //! tenth of a per cent (a change of load is over before the limit follows).
 //!
@@ -40,6 +41,8 @@ pub struct Feedback {
     stall: u64,
     looked: u64,
     raised: u64,
+    /// Somebody could have used more since then.
+    wanted: bool,
 }
 
 impl Feedback {
@@ -53,6 +56,7 @@ impl Feedback {
             stall: 0,
             looked: now,
             raised: now,
+            wanted: false,
         }
     }
 
@@ -85,22 +89,22 @@ impl Feedback {
         self.target
     }
 
-    /// Looks, if a window is over. `waits`: some Low or governed group could use more. Returns the limit if it changed.
+    /// Looks, if a window is over. `waits`: some Low or governed group could use more, or could have in the window. Returns the limit if it changed.
     pub fn look(&mut self, waits: bool, now: u64) -> Option<u32> {
         if now.saturating_sub(self.looked) < WINDOW {
             return None;
         }
         self.looked = now;
         let before = self.limit;
+        self.wanted |= waits;
         if self.late * 100 > self.seen || self.stall > self.target {
             self.limit = (self.limit / 2).max(LEAST);
             (self.seen, self.late) = (0, 0);
-            self.raised = now;
-        } else if !waits {
-            self.raised = now;
+            (self.raised, self.wanted) = (now, false);
         } else if now.saturating_sub(self.raised) >= RISE_EVERY {
-            self.limit = (self.limit + RISE).min(ALL);
-            self.raised = now;
+            let rise = if self.wanted { RISE } else { 0 };
+            self.limit = (self.limit + rise).min(ALL);
+            (self.raised, self.wanted) = (now, false);
         }
         self.seen -= self.seen / 4;
         self.late -= self.late.div_ceil(4);

@@ -12,6 +12,7 @@ use super::vtime::{self, Clock, FORGET, MAX_CHARGE};
 use super::*;
 use crate::rng::Dice;
 
+mod limits;
 mod turns;
 
 const NOW: u64 = 1_000 * MS;

@@ -54,6 +54,8 @@ pub(super) struct Govern {
     /// The limit in force, in millionths.
     ppm: Option<u32>,
     looked: u64,
+    /// How often Low and governed groups had been stopped by then, in all.
+    stops: u64,
     /// By place, for the feedback.
     standing: Vec<Standing>,
     stalls_at: u64,
@@ -97,6 +99,7 @@ impl Govern {
             feedback,
             ppm,
             looked: now,
+            stops: 0,
             standing: Vec::new(),
             stalls_at: 0,
         }
@@ -248,7 +251,7 @@ impl Shared {
             }
             govern.looked = now;
             let (seen, late) = (&self.groups.seen, &self.groups.late);
-            let waits = self.elastic_waits();
+            let waits = self.elastic_waited(&mut govern.stops);
             let limit = govern.feedback.as_mut().and_then(|feedback| {
                 feedback.samples(seen.swap(0, Relaxed), late.swap(0, Relaxed));
                 feedback.look(waits, now)
@@ -308,15 +311,21 @@ impl Shared {
         waits && !self.all_ps().any(runs)
     }
 
-    /// Whether a group that lives in what others leave, or is governed, wants more than it has.
-    fn elastic_waits(&self) -> bool {
+    /// Whether a group that lives in what others leave, or is governed, wants more than it has, or was stopped since it was last looked: those that run
+    /// have nothing queued, if they are no more than the Ps. `stops`: how often they had been by then.
+    fn elastic_waited(&self, stops: &mut u64) -> bool {
         let ledger = &self.groups.ledger;
-        (1..ledger.places()).any(|at| {
-            let id = GroupId::from_index(at);
+        let (mut queued, mut stopped) = (false, 0);
+        for id in (1..ledger.places()).map(GroupId::from_index) {
             let group = ledger.group(id);
-            (group.is_governed() || group.priority() == Priority::Low)
-                && ledger.usage(id).queued != 0
-        })
+            if group.is_governed() || group.priority() == Priority::Low {
+                let usage = ledger.usage(id);
+                queued |= usage.queued != 0;
+                stopped += usage.throttled_count;
+            }
+        }
+        let before = std::mem::replace(stops, stopped); // more than now, if one has gone
+        queued || stopped > before
     }
 }
 
