@@ -34,6 +34,9 @@ pub const FLOOR_CAP: u64 = 10 * MS;
 /// One part in this many is what Low groups earn: a little more than [`config::FLOOR`], so that what is rounded off and what is only
 /// due, not used, leaves them above it.
 const FLOOR_PART: u64 = 19;
+/// The least limit on Low groups, in millionths: what they earn, and so use whatever the limit is. With less their bucket would fall ever deeper into
+/// debt, which they would have to wait off when the limit rises.
+const LEAST_LOW: u32 = 1_000_000 / FLOOR_PART as u32 + 1;
 
 /// All groups. See the [module](self).
 #[derive(Debug)]
@@ -248,9 +251,11 @@ impl Ledger {
         self.group(id).set_weight(&self.clocks, weight, now);
     }
 
-    /// Changes the priority.
+    /// Changes the priority. The Ps that hold the group should be told if they are idle, as after [`release`](Ledger::release).
     pub fn set_priority(&self, id: GroupId, priority: Priority, now: u64) {
-        self.group(id).set_priority(&self.clocks, priority, now);
+        let group = self.group(id);
+        group.set_priority(&self.clocks, priority, now);
+        group.resume(&self.clocks, now); // it may have been the limit of its old class that stopped it
     }
 
     /// Changes the quota, or removes it. The Ps that hold the group, or a child of it, should be told if they are idle, as after
@@ -267,16 +272,24 @@ impl Ledger {
         }
     }
 
-    /// Limits what all Low groups use together to `ppm` millionths of all cores; None: no limit. For [`Feedback`](super::Feedback).
+    /// Limits what all Low groups use together to `ppm` millionths of all cores; None: no limit. For [`Feedback`](super::Feedback). If that is more
+    /// than before, the Ps should be told if they are idle, as after [`release`](Ledger::release).
     pub fn set_low_limit(&self, ppm: Option<u32>, now: u64) {
-        let ppm = ppm.map(|ppm| ppm.max((config::FLOOR * 1e6) as u32));
-        self.low_ppm.store(ppm.unwrap_or(0), Relaxed);
+        let ppm = ppm.map(|ppm| ppm.max(LEAST_LOW));
+        let before = self.low_ppm.swap(ppm.unwrap_or(0), Relaxed);
         match ppm {
             None => self.low.unlimit(),
             Some(ppm) => {
                 let rate = Rate::part(ppm, self.procs());
                 let procs = u64::from(self.procs());
                 self.low.limit(rate, procs * 2 * MS, procs * TICK, now);
+            }
+        }
+        let falls = ppm.is_some_and(|ppm| before == 0 || ppm < before);
+        if !falls {
+            // They were stopped for as long as the old limit took to let them go on.
+            for group in self.groups().filter(|g| g.priority() == Priority::Low) {
+                group.resume(&self.clocks, now);
             }
         }
     }

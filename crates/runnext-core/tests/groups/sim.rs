@@ -309,6 +309,7 @@ impl Sim {
         for p in &mut self.ps {
             p.since[id.index()] = None;
         }
+        self.wake_idle();
     }
 
     pub fn config(&self, id: GroupId) -> &GroupConfig {
@@ -423,6 +424,7 @@ impl Sim {
             self.ledger.set_low_limit(Some(ppm), self.now);
             let procs = self.ps.len();
             self.governor.limit(Some(ppm), procs, self.now);
+            self.govern(); // and idle Ps look, for Low groups too
         }
         self.ledger.resync();
         self.at(self.now + 10 * MS, Event::Look);

@@ -15,3 +15,75 @@ fn a_limit_rises_though_some_looks_find_nobody_waiting() {
     }
     assert_eq!(feedback.limit(), ALL);
 }
+
+/// A Low group with one goroutine on a P, and that P.
+fn low_alone(ppm: u32) -> (Ledger, GroupId, Lanes<()>) {
+    let ledger = Ledger::new(1, NOW);
+    let low = ledger.add(&config(100), NOW).expect("good");
+    ledger.set_priority(low, Priority::Low, NOW);
+    ledger.set_low_limit(Some(ppm), NOW);
+    let mut lanes = lanes(&ledger, 0);
+    lanes.pushed(&ledger, low, 1, NOW);
+    (ledger, low, lanes)
+}
+
+/// Runs what is picked from `now` on, a millisecond at a time, until nothing may: when that is, and when something may again.
+fn exhaust(ledger: &Ledger, lanes: &mut Lanes<()>, mut now: u64) -> (u64, u64) {
+    loop {
+        match lanes.pick(ledger, now, false, false) {
+            Pick::Wait(until) => return (now, until.expect("it may go on")),
+            _ => {
+                now += MS;
+                lanes.end(ledger, now, MS);
+            }
+        }
+    }
+}
+
+/// Low groups stayed stopped until the old limit let them go on, on a machine with nothing else to do.
+#[test]
+fn a_new_limit_or_priority_lets_low_groups_go_on() {
+    type Change = fn(&Ledger, GroupId, u64);
+    let changes: [(Change, bool); 4] = [
+        (|ledger, _, now| ledger.set_low_limit(None, now), true),
+        (|ledger, _, now| ledger.set_low_limit(Some(ALL), now), true),
+        (
+            |ledger, _, now| ledger.set_low_limit(Some(LEAST), now),
+            false,
+        ),
+        (
+            |ledger, id, now| ledger.set_priority(id, Priority::Normal, now),
+            true,
+        ),
+    ];
+    for (at, (change, goes_on)) in changes.into_iter().enumerate() {
+        let (ledger, low, mut lanes) = low_alone(2 * LEAST);
+        let (now, until) = exhaust(&ledger, &mut lanes, NOW);
+        assert!(until > now + 5 * MS, "{at}");
+        change(&ledger, low, now);
+        assert_eq!(ledger.usage(low).throttled, !goes_on, "{at}");
+    }
+}
+
+/// What Low groups got as their floor was charged to a limit that was less than it: when the others had gone they waited for 200 ms.
+#[test]
+fn the_floor_makes_no_debt() {
+    let (ledger, low, mut lanes) = low_alone(LEAST);
+    let fair = ledger.add(&config(100), NOW).expect("good");
+    let storage = lanes.grow(Storage::new(ledger.places()));
+    drop(storage);
+    lanes.pushed(&ledger, fair, 1, NOW);
+    let mut now = NOW;
+    while now < NOW + 60_000 * MS {
+        let Pick::Run { until, .. } = lanes.pick(&ledger, now, false, false) else {
+            panic!("the fair one may run");
+        };
+        lanes.end(&ledger, until, until - now);
+        now = until;
+    }
+    let part = ledger.usage(low).cpu_ns as f64 / (now - NOW) as f64;
+    assert!((0.05..0.06).contains(&part), "{part}");
+    lanes.popped(&ledger, fair, 1, now);
+    let (now, until) = exhaust(&ledger, &mut lanes, now);
+    assert!(until < now + 50 * MS, "{} ms", (until - now) / MS);
+}

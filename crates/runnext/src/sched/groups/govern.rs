@@ -266,6 +266,7 @@ impl Shared {
         if let Some(ppm) = limit {
             self.groups.ledger.set_low_limit(Some(ppm), now);
             self.release_governed(now);
+            self.groups.look_again(self); // Low groups may go on that were stopped
         }
     }
 
