@@ -146,7 +146,7 @@ impl Ledger {
         self.group(id).usage(&self.clocks)
     }
 
-    /// For how long a group has been throttled or held by now; 0: it is not.
+    /// For how long a group has been throttled or held by now while it has something to run; 0: it is not, or has nothing.
     pub fn paused_ns(&self, id: GroupId, now: u64) -> u64 {
         self.group(id).paused_ns(now)
     }

@@ -125,7 +125,7 @@ impl Clocks {
 pub struct Usage {
     /// CPU time of all residencies that ended, and what was [charged](Ledger::charge) beside them.
     pub cpu_ns: u64,
-    /// Time spent throttled or held, up to the last time it went on.
+    /// Time spent throttled or held with something to run, up to the last time it went on.
     pub throttled_ns: u64,
     /// For how long it had something to run and no P ran it, up to the last time one did.
     pub stalled_ns: u64,
@@ -137,6 +137,6 @@ pub struct Usage {
     pub running: usize,
     /// The CPU time it is owed; negative: has had too much.
     pub lag_ns: i64,
-    /// Stopped by its quota or the governor.
+    /// Stopped by its quota or the governor, with something to run.
     pub throttled: bool,
 }

@@ -92,7 +92,7 @@ pub struct Group {
     credit: AtomicU64,
     slept: AtomicU64,
     until: AtomicU64,
-    /// It was throttled or held.
+    /// It was throttled or held, with something to run.
     stopped: Spell,
     throttled_count: AtomicU64,
     /// Something of it waited, and no P ran it.
@@ -221,7 +221,7 @@ impl Group {
             } else {
                 0
             },
-            throttled: word.is_stopped(),
+            throttled: word.is_paused(),
         }
     }
 
@@ -261,6 +261,7 @@ impl Group {
             }
             _ => {}
         }
+        self.note_pause(old, new, now);
         (old, new)
     }
 
@@ -376,39 +377,38 @@ impl Group {
     /// No quota left: out of the competition until `until`.
     pub(super) fn throttle(&self, clocks: &Clocks, until: u64, now: u64) {
         self.until.store(until, Relaxed);
-        let (old, new) = self.change(clocks, now, |word| word.throttled(true));
-        self.note_pause(old, new, now);
+        self.change(clocks, now, |word| word.throttled(true));
     }
 
     /// Back from [`throttle`](Group::throttle).
     pub(super) fn resume(&self, clocks: &Clocks, now: u64) {
         if self.word().is_throttled() {
-            let (old, new) = self.change(clocks, now, |word| word.throttled(false));
-            self.note_pause(old, new, now);
+            self.change(clocks, now, |word| word.throttled(false));
         }
     }
 
     /// The governor stops it, or lets it go on.
     pub(super) fn hold(&self, clocks: &Clocks, held: bool, now: u64) {
-        let (old, new) = self.change(clocks, now, |word| word.held(held));
-        self.note_pause(old, new, now);
+        self.change(clocks, now, |word| word.held(held));
     }
 
-    /// It may be stopped for two reasons at once, and by two Ps: a pause lasts while there is any.
+    /// It may be stopped for two reasons at once, and by two Ps: a pause lasts while there is any, and something that could run. Whoever has nothing to run is
+    /// kept from nothing, and nobody looks then whether it may go on.
+    #[inline]
     fn note_pause(&self, old: Word, new: Word, now: u64) {
-        match (old.is_stopped(), new.is_stopped()) {
-            (false, true) => {
-                self.stopped.begin(now);
-                self.throttled_count.fetch_add(1, Relaxed);
-            }
+        if !old.is_stopped() && new.is_stopped() {
+            self.throttled_count.fetch_add(1, Relaxed);
+        }
+        match (old.is_paused(), new.is_paused()) {
+            (false, true) => self.stopped.begin(now),
             (true, false) => self.stopped.end(now),
             _ => {}
         }
     }
 
-    /// How long it has been stopped now.
+    /// How long it has been stopped now with something to run.
     pub(super) fn paused_ns(&self, now: u64) -> u64 {
-        self.stopped.goes_on_for(self.word().is_stopped(), now)
+        self.stopped.goes_on_for(self.word().is_paused(), now)
     }
 
     /// For how long it has had something to run by now, and no P runs it.

@@ -519,6 +519,7 @@ fn a_pause_for_two_reasons_is_one() {
     let ledger = Ledger::new(1, NOW);
     let id = ledger.add(&config(100), NOW).expect("good");
     let (group, clocks) = (ledger.group(id), ledger.clocks());
+    ledger.appear(id, 0, NOW);
     let pauses = || {
         (
             ledger.usage(id).throttled_count,

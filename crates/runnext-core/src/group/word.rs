@@ -78,6 +78,12 @@ impl Word {
         self.0 & (THROTTLED | HELD) != 0
     }
 
+    /// Stopped, with something to run.
+    #[inline]
+    pub(super) fn is_paused(self) -> bool {
+        self.is_stopped() && self.present() != 0
+    }
+
     #[inline]
     pub(super) fn is_active(self) -> bool {
         self.present() != 0 && !self.is_stopped()

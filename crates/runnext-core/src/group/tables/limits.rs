@@ -87,3 +87,25 @@ fn the_floor_makes_no_debt() {
     let (now, until) = exhaust(&ledger, &mut lanes, now);
     assert!(until < now + 50 * MS, "{} ms", (until - now) / MS);
 }
+
+/// It counted as throttled for as long as it had nothing to run: nobody looked whether it might go on.
+#[test]
+fn a_group_with_nothing_to_run_is_not_paused() {
+    let ledger = Ledger::new(1, NOW);
+    let id = ledger.add(&config(100), NOW).expect("good");
+    let (group, clocks) = (ledger.group(id), ledger.clocks());
+    let pauses = |now| {
+        let usage = ledger.usage(id);
+        let ns = usage.throttled_ns + ledger.paused_ns(id, now);
+        (usage.throttled, ns / MS, usage.throttled_count)
+    };
+    ledger.appear(id, 0, NOW);
+    group.throttle(clocks, NOW + 3 * MS, NOW);
+    assert_eq!(pauses(NOW + MS), (true, 1, 1));
+    ledger.vanish(id, 0, NOW + MS);
+    assert_eq!(pauses(NOW + 100 * MS), (false, 1, 1));
+    ledger.appear(id, 0, NOW + 100 * MS);
+    assert_eq!(pauses(NOW + 101 * MS), (true, 2, 1), "the same, still");
+    group.resume(clocks, NOW + 102 * MS);
+    assert_eq!(pauses(NOW + 103 * MS), (false, 3, 1));
+}

@@ -425,6 +425,6 @@ mod tests {
         assert_eq!(old, new, "the same place");
         assert!(!govern.charge(&ledger, new, SLICE / 2, 3 * SLICE));
         assert!(govern.charge(&ledger, new, SLICE / 2, 4 * SLICE));
-        assert!(ledger.usage(new).throttled);
+        assert!(!ledger.may_start(new, 4 * SLICE));
     }
 }
