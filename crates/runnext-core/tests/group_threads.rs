@@ -79,3 +79,29 @@ fn nothing_is_left_over() {
         assert_eq!(ledger.remove(id), Ok(()));
     }
 }
+
+/// The end of the places falls when the last of them go, and never stays below one that is in use, whoever takes it meanwhile.
+#[test]
+fn places_in_use_are_not_beyond_their_end() {
+    let ledger = Ledger::new(1, 0);
+    let add = || {
+        let id = ledger.add(&GroupConfig::default(), 0);
+        id.expect("there is room")
+    };
+    let remove = |id| ledger.remove(id).expect("nobody runs it");
+    for _ in 0..STEPS / 50 {
+        let kept = thread::scope(|scope| {
+            let play = || {
+                let ids = [add(), add(), add()];
+                ids.into_iter().for_each(remove);
+                add()
+            };
+            let all = [(); PS].map(|()| scope.spawn(play));
+            all.map(|one| one.join().expect("no panic"))
+        });
+        let last = kept.iter().max().expect("some");
+        assert!(last.index() < ledger.places(), "{last:?}");
+        kept.into_iter().for_each(remove);
+        assert_eq!(ledger.places(), 1);
+    }
+}

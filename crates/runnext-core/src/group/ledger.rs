@@ -22,7 +22,10 @@ use super::preempt::{Key, MARGIN, Wake};
 use super::shared::{Group, NONE, Paid, TICK};
 use super::word::Word;
 use super::{Clocks, GroupId, MAX_PROCS, ROOT, Usage, vtime};
-use crate::shim::{AtomicU32, AtomicU64, CachePadded, Ordering::Relaxed};
+use crate::shim::{
+    AtomicU32, AtomicU64, CachePadded,
+    Ordering::{AcqRel, Acquire, Relaxed},
+};
 
 /// Groups in the first chunk; each further one is twice as large.
 const FIRST: usize = 64;
@@ -42,7 +45,7 @@ const LEAST_LOW: u32 = 1_000_000 / FLOOR_PART as u32 + 1;
 #[derive(Debug)]
 pub struct Ledger {
     chunks: [OnceLock<Box<[Group]>>; CHUNKS],
-    /// Places ever used.
+    /// Beyond all places in use: what loops over all groups looks at. Falls when the last of them go.
     top: AtomicU32,
     /// About how many of them are free, and where to look for one first. Advice: who is faster may have it.
     free: AtomicU32,
@@ -125,7 +128,7 @@ impl Ledger {
         &self.chunks[chunk].get().expect("a group that was added")[at]
     }
 
-    /// Places ever used: storage for so many groups is enough for all there are.
+    /// Places that may be in use: storage for so many groups is enough for all there are now. There may have been more.
     pub fn places(&self) -> usize {
         self.top.load(Relaxed) as usize
     }
@@ -189,13 +192,35 @@ impl Ledger {
             if let Some(index) = used.find(|&index| self.claim_at(index, word)) {
                 self.free.fetch_sub(1, Relaxed); // below zero for a moment if its last owner has not counted it yet
                 self.first_free.store(index as u32 + 1, Relaxed);
+                self.top.fetch_max(index as u32 + 1, AcqRel); // it may just have fallen
                 return Some(GroupId(index as u32));
             }
         }
         let mut new = top..FIRST * ((1 << CHUNKS) - 1);
         let index = new.find(|&index| self.claim_at(index, word))?;
-        self.top.fetch_max(index as u32 + 1, Relaxed);
+        self.top.fetch_max(index as u32 + 1, AcqRel);
         Some(GroupId(index as u32))
+    }
+
+    /// Takes free places off the end.
+    fn lower_top(&self) {
+        let is_dead = |index| !self.group(GroupId(index)).word().is_alive();
+        let mut top = self.top.load(Acquire);
+        while top > 1 && is_dead(top - 1) {
+            match self.top.compare_exchange(top, top - 1, AcqRel, Acquire) {
+                Ok(_) => top -= 1,
+                Err(seen) => {
+                    top = seen;
+                    continue;
+                }
+            }
+            // Who claimed it meanwhile raised `top` after that: before the exchange, so that it is seen here, or after it.
+            if !is_dead(top) {
+                self.top.fetch_max(top + 1, AcqRel);
+                return;
+            }
+            self.free.fetch_sub(1, Relaxed);
+        }
     }
 
     fn claim_at(&self, index: usize, word: Word) -> bool {
@@ -239,9 +264,11 @@ impl Ledger {
         if !group.claim(word, Word::dead()) {
             return Err(Refused::Busy);
         }
+        self.clocks.count_throttled(word, Word::dead());
         self.free.fetch_add(1, Relaxed);
         self.first_free.fetch_min(id.0, Relaxed);
         self.disown(parent);
+        self.lower_top();
         Ok(())
     }
 
@@ -547,6 +574,11 @@ impl Ledger {
         ask: impl Fn(GroupId) -> bool,
     ) -> Option<GroupId> {
         let low = like == Priority::Low;
+        // Those that compete are in the clock, and those whose pause is over are throttled still.
+        let none = self.clocks.of(like).weight() == 0 && !self.clocks.any_throttled();
+        if none || !self.any_active() {
+            return None;
+        }
         let mut best: Option<(u64, GroupId)> = None;
         for index in 0..self.top.load(Relaxed) {
             let id = GroupId(index);
@@ -575,6 +607,9 @@ impl Ledger {
     /// When, after `now`, the first of the throttled groups may go on. For a P that is about to sleep. Also of those that have nothing queued: something
     /// may be until then, by somebody who sets no clock.
     pub fn next_resume(&self, now: u64) -> Option<u64> {
+        if !self.clocks.any_throttled() {
+            return None;
+        }
         self.groups()
             .filter(|group| group.word().is_throttled())
             .map(|group| group.until())

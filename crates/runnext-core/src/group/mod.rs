@@ -75,8 +75,9 @@ pub use ledger::Ledger;
 pub use preempt::{Key, Wake, preempt_after};
 pub use shared::Group;
 
-use crate::shim::CachePadded;
+use crate::shim::{AtomicU32, CachePadded, Ordering::Relaxed};
 use vtime::Clock;
+use word::Word;
 
 /// The most Ps.
 pub const MAX_PROCS: usize = 1024;
@@ -102,11 +103,12 @@ impl GroupId {
     }
 }
 
-/// The clock of High and Normal groups, and that of Low ones.
+/// The clock of High and Normal groups, and that of Low ones; and how many groups wait for a time.
 #[derive(Debug, Default)]
 pub struct Clocks {
     fair: CachePadded<Clock>,
     low: CachePadded<Clock>,
+    throttled: CachePadded<AtomicU32>,
 }
 
 impl Clocks {
@@ -117,6 +119,22 @@ impl Clocks {
             Priority::High | Priority::Normal => &self.fair,
             Priority::Low => &self.low,
         }
+    }
+
+    /// Whether any group is throttled.
+    #[inline]
+    fn any_throttled(&self) -> bool {
+        self.throttled.load(Relaxed) != 0
+    }
+
+    /// A group's word changed.
+    #[inline]
+    fn count_throttled(&self, old: Word, new: Word) {
+        match (old.is_throttled(), new.is_throttled()) {
+            (false, true) => self.throttled.fetch_add(1, Relaxed),
+            (true, false) => self.throttled.fetch_sub(1, Relaxed),
+            _ => return,
+        };
     }
 }
 

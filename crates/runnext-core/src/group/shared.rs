@@ -261,6 +261,7 @@ impl Group {
             }
             _ => {}
         }
+        clocks.count_throttled(old, new);
         self.note_pause(old, new, now);
         (old, new)
     }

@@ -117,13 +117,18 @@ fn places_are_used_again_and_start_afresh() {
     lanes.popped(&ledger, id, 1, NOW);
     lanes.end(&ledger, NOW + MS, MS);
     assert_eq!(ledger.usage(id).cpu_ns, MS);
-    for &id in &ids {
+    let (last, others) = ids.split_last().expect("a thousand");
+    for &id in others {
         assert_eq!(ledger.remove(id), Ok(()));
         assert_eq!(ledger.remove(id), Err(Refused::Busy), "twice");
     }
     assert!(!ledger.any_active());
     let again = ledger.add(&config(9), NOW).expect("room");
     assert_eq!((again, ledger.places()), (ids[0], 1001));
+    assert_eq!(ledger.remove(*last), Ok(()));
+    assert_eq!(ledger.places(), 2, "what loops over all looks at no more");
+    let more = [(); 3].map(|()| ledger.add(&config(9), NOW).expect("room"));
+    assert_eq!((more, ledger.places()), ([2, 3, 4].map(GroupId), 5));
     assert_eq!(ledger.usage(again), Usage::default());
 }
 

@@ -109,3 +109,21 @@ fn a_group_with_nothing_to_run_is_not_paused() {
     group.resume(clocks, NOW + 102 * MS);
     assert_eq!(pauses(NOW + 103 * MS), (false, 3, 1));
 }
+
+/// A P that goes idle asks at each pick; it looked at every group there had ever been.
+#[test]
+fn groups_that_wait_for_a_time_are_counted() {
+    let ledger = Ledger::new(1, NOW);
+    let [one, other] = [(); 2].map(|()| ledger.add(&config(100), NOW).expect("good"));
+    let (clocks, until) = (ledger.clocks(), NOW + 3 * MS);
+    assert!(!clocks.any_throttled());
+    for id in [one, other, other] {
+        ledger.group(id).throttle(clocks, until, NOW);
+    }
+    assert_eq!(ledger.next_resume(NOW), Some(until));
+    ledger.group(one).resume(clocks, until);
+    assert!(clocks.any_throttled());
+    ledger.remove(other).expect("nobody runs it");
+    assert!(!clocks.any_throttled(), "it is gone with its pause");
+    assert_eq!(ledger.next_resume(NOW), None);
+}
