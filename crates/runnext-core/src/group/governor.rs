@@ -17,6 +17,8 @@
 //! it ever waited, is taken from the bucket as it is used, into debt if need be. The debt ends at one capacity: a crowd of new groups
 //! delays those that wait by a bounded time.
 //!
+//! Who waits and has nothing to run pays nothing: it goes on without an advance, when nobody waits who would use it.
+//!
 //! # State of a group
 //! | state   | left by                                                          |
 //! |---------|------------------------------------------------------------------|
@@ -173,20 +175,26 @@ impl Governor {
 
     /// The next group that goes on, if 20 ms are there for it. Call until None, then again at [`when`](Governor::when).
     pub fn release(&mut self, now: u64) -> Option<GroupId> {
-        let next = self.waiting.last()?;
+        self.release_of(now, |_| true)
+    }
+
+    /// As [`release`](Governor::release), where not all of them are `ready`: those that have nothing to run come after all that have, as nobody would use
+    /// the 20 ms that they took. They go on when 20 ms are left for them, and pay for what they use then.
+    pub fn release_of(&mut self, now: u64, ready: impl Fn(GroupId) -> bool) -> Option<GroupId> {
         let limited = self.bucket.is_limited();
-        if limited && self.bucket.level(now) < SLICE as i64 {
+        if self.waiting.is_empty() || limited && self.bucket.level(now) < SLICE as i64 {
             return None;
         }
-        let id = next.id;
-        self.waiting.pop();
-        self.bucket.take(now, SLICE);
+        let at = self.waiting.iter().rposition(|waiter| ready(waiter.id));
+        let Waiter { id, .. } = self.waiting.remove(at.unwrap_or(self.waiting.len() - 1));
+        let prepaid = if limited && at.is_some() { SLICE } else { 0 };
+        self.bucket.take(now, prepaid);
         self.accounts[id.index()] = Account {
             known: true,
             waiting: false,
             start: now,
             used: 0,
-            prepaid: if limited { SLICE } else { 0 },
+            prepaid,
         };
         Some(id)
     }

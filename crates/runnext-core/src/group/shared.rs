@@ -188,6 +188,12 @@ impl Group {
         self.word().priority()
     }
 
+    /// Whether something of it is queued or runs.
+    #[inline]
+    pub fn is_present(&self) -> bool {
+        self.word().present() != 0
+    }
+
     /// Under the governor.
     #[inline]
     pub fn is_governed(&self) -> bool {

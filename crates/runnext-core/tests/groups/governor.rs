@@ -87,6 +87,36 @@ fn real_use_is_charged() {
     assert_eq!(governor.level(0), 60 * MS as i64, "15 ms come back");
 }
 
+/// Groups that slept took 20 ms each out of the bucket, in front of those that had something to run.
+#[test]
+fn who_has_nothing_to_run_takes_nothing() {
+    let (_sim, ids) = ids(3);
+    let mut governor = Governor::new(500_000, 2, 0);
+    governor.reserve(4);
+    for (at, &id) in ids.iter().enumerate() {
+        governor.charge(id, 2 * SLICE, 10 * at as u64 * MS + 2 * SLICE);
+    }
+    let now = 100 * MS;
+    let ready = |id| id == ids[2];
+    assert_eq!(governor.level(now), 2 * SLICE as i64);
+    let before = governor.level(now);
+    assert_eq!(governor.release_of(now, ready), Some(ids[2]), "the last");
+    assert_eq!(before - governor.level(now), SLICE as i64);
+    // Another 20 ms are there, and nobody needs them.
+    let now = now + SLICE;
+    let before = governor.level(now);
+    assert_eq!(governor.release_of(now, ready), Some(ids[0]));
+    assert_eq!(governor.release_of(now, ready), Some(ids[1]));
+    assert_eq!(governor.release_of(now, ready), None);
+    assert_eq!(governor.level(now), before, "nothing in advance");
+    governor.charge(ids[0], 5 * MS, now);
+    assert_eq!(
+        before - governor.level(now),
+        5 * MS as i64,
+        "but as it is used"
+    );
+}
+
 #[test]
 fn the_debt_of_a_crowd_is_bounded() {
     let (_sim, ids) = ids(500);

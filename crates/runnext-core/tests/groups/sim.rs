@@ -403,7 +403,8 @@ impl Sim {
     }
 
     fn govern(&mut self) {
-        while let Some(id) = self.governor.release(self.now) {
+        let ready = |id| self.ledger.group(id).is_present();
+        while let Some(id) = self.governor.release_of(self.now, ready) {
             self.ledger.release(id, self.now);
         }
         if let Some(when) = self.governor.when(self.now)

@@ -186,8 +186,10 @@ impl Shared {
         let (any, when) = {
             let mut govern = self.groups.governor.lock();
             let mut any = false;
-            while let Some(id) = govern.governor.release(now) {
-                self.groups.ledger.release(id, now);
+            let ledger = &self.groups.ledger;
+            let ready = |id| ledger.group(id).is_present();
+            while let Some(id) = govern.governor.release_of(now, ready) {
+                ledger.release(id, now);
                 any = true;
             }
             (any, govern.governor.when(now))
