@@ -41,7 +41,7 @@ pub const CAPACITY: u64 = 100 * MS;
 /// What a charge means for its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It goes on; this much of its slice is left, in ns.
+    /// It goes on; this much of its slice is left, in ns. Without a limit, any time.
     GoOn(u64),
     /// Its slice is used up: it waits until it is released.
     Wait,
@@ -158,8 +158,11 @@ impl Governor {
         if account.waiting {
             return Verdict::Wait;
         }
-        if account.used < SLICE || !self.bucket.is_limited() {
-            return Verdict::GoOn(SLICE.saturating_sub(account.used));
+        if !self.bucket.is_limited() {
+            return Verdict::GoOn(u64::MAX);
+        }
+        if account.used < SLICE {
+            return Verdict::GoOn(SLICE - account.used);
         }
         account.waiting = true;
         let waiter = Waiter {

@@ -326,6 +326,11 @@ impl Ledger {
         self.group(id).governed.store(0, Relaxed);
     }
 
+    /// The governor lets a group run for this long, all members together, before it may stop it: its residencies are no longer.
+    pub fn leave(&self, id: GroupId, ns: u64) {
+        self.group(id).set_left(ns);
+    }
+
     /// The governor stopped a group.
     pub fn hold(&self, id: GroupId, now: u64) {
         self.group(id).hold(&self.clocks, true, now);
@@ -413,8 +418,8 @@ impl Ledger {
         let group = self.group(id);
         let low = group.word().priority() == Priority::Low;
         let want = match floor {
-            0 => group.slice(),
-            floor => floor.min(group.slice()),
+            0 => group.longest_run(),
+            floor => floor.min(group.longest_run()),
         };
         match self.afford(group, low && floor == 0, want, now) {
             Ok((ns, borrowed)) => Ok(Grant {

@@ -30,7 +30,7 @@
 //! # Context
 //! No locks, no allocation. Any P, any time. Tests: `tables.rs`, `tests/groups`.
 
-use super::bucket::{BORROW, Bucket};
+use super::bucket::{BORROW, Bucket, MIN_BORROW};
 use super::config::{MS, Priority, Quota};
 use super::spell::Spell;
 use super::vtime::{self, Clock, FORGET};
@@ -77,6 +77,8 @@ pub struct Group {
     slice: AtomicU64,
     /// The slice in vtime at the weight that counts: a scan should not divide.
     vslice: AtomicU64,
+    /// What the governor leaves it of its own slice, in ns: no residency is longer.
+    left: AtomicU64,
     /// Goroutines queued, as the Ps last said.
     queued: AtomicU64,
     /// Ps that run it, or a child of it.
@@ -107,6 +109,7 @@ impl Group {
             v: AtomicU64::new(0),
             slice: AtomicU64::new(MS),
             vslice: AtomicU64::new(0),
+            left: AtomicU64::new(u64::MAX),
             queued: AtomicU64::new(0),
             running: AtomicU32::new(0),
             parent: AtomicU32::new(NONE),
@@ -127,6 +130,7 @@ impl Group {
     /// Makes a claimed place a new group; nobody else knows it yet.
     pub(super) fn reset(&self, slice: u64, governed: bool, parent: u32, now: u64) {
         self.set_slice(slice);
+        self.left.store(u64::MAX, Relaxed);
         self.parent.store(parent, Relaxed);
         self.governed.store(u32::from(governed), Relaxed);
         self.bucket.unlimit();
@@ -160,6 +164,17 @@ impl Group {
     #[inline]
     pub(super) fn slice(&self) -> u64 {
         self.slice.load(Relaxed)
+    }
+
+    /// How long a residency of it may be: a slice, or what the governor leaves it, but never so little that it would be over before it was noticed.
+    #[inline]
+    pub(super) fn longest_run(&self) -> u64 {
+        let left = self.left.load(Relaxed).max(MIN_BORROW);
+        self.slice().min(left)
+    }
+
+    pub(super) fn set_left(&self, ns: u64) {
+        self.left.store(ns, Relaxed);
     }
 
     /// Where it should be after a slice from `v`.

@@ -11,6 +11,7 @@
 
 use std::sync::atomic::Ordering::*;
 
+use runnext_core::group::governor::SLICE;
 use runnext_core::group::{
     CpuLimit, Feedback, Governor, GroupId, Ledger, Priority, ROOT, Refused, Verdict, config,
 };
@@ -107,12 +108,19 @@ impl Govern {
 
     /// A governed group ran for `used` ns. True: it waits from now on. One that has gone is no more charged, though its last turn ends now.
     fn charge(&mut self, ledger: &Ledger, id: GroupId, used: u64, now: u64) -> bool {
-        let waits =
-            ledger.group(id).is_governed() && self.governor.charge(id, used, now) == Verdict::Wait;
-        if waits {
-            ledger.hold(id, now); // under the lock: a release that follows must find it held
+        if !ledger.group(id).is_governed() {
+            return false;
         }
-        waits
+        match self.governor.charge(id, used, now) {
+            Verdict::Wait => {
+                ledger.hold(id, now); // under the lock: a release that follows must find it held
+                true
+            }
+            Verdict::GoOn(left) => {
+                ledger.leave(id, left);
+                false
+            }
+        }
     }
 
     /// A group has gone. Both under the lock, or a turn that ends would make it known again.
@@ -156,6 +164,13 @@ impl Shared {
         !matches!(self.groups.limit, Limit::None) && self.groups.ledger.group(id).is_governed()
     }
 
+    /// A new group has its place.
+    pub(super) fn begin_governed(&self, id: GroupId) {
+        if self.governs(id) {
+            self.groups.ledger.leave(id, SLICE);
+        }
+    }
+
     /// Whether a turn of this group must end on time even if nobody waits.
     pub(super) fn limits(&self, id: GroupId) -> bool {
         self.groups.ledger.is_limited(id) || self.governs(id)
@@ -189,6 +204,7 @@ impl Shared {
             let ledger = &self.groups.ledger;
             let ready = |id| ledger.group(id).is_present();
             while let Some(id) = govern.governor.release_of(now, ready) {
+                ledger.leave(id, SLICE);
                 ledger.release(id, now);
                 any = true;
             }
@@ -336,9 +352,8 @@ impl Shared {
 mod tests {
     use std::time::Duration;
 
-    use runnext_core::group::GroupConfig;
     use runnext_core::group::feedback::ALL;
-    use runnext_core::group::governor::SLICE;
+    use runnext_core::group::{GroupConfig, Lanes, Pick, Storage};
 
     use super::*;
     use crate::{Runtime, TaskGroup, m};
@@ -428,5 +443,47 @@ mod tests {
         assert!(!govern.charge(&ledger, new, SLICE / 2, 3 * SLICE));
         assert!(govern.charge(&ledger, new, SLICE / 2, 4 * SLICE));
         assert!(!ledger.may_start(new, 4 * SLICE));
+    }
+
+    /// A group with a slice of 100 ms had all of it before it was looked whether its 20 ms were used up.
+    #[test]
+    fn a_governed_turn_is_no_longer_than_what_is_left_of_the_slice() {
+        let config = GroupConfig {
+            governed: true,
+            slice: 5 * SLICE,
+            ..GroupConfig::default()
+        };
+        let builder = Runtime::builder().procs(1).preemption(false);
+        let limited = builder.cpu_limit(CpuLimit::Fraction(0.5));
+        // SAFETY: the goroutines below keep no reference into a thread-local over a runtime call.
+        let rt = unsafe { limited.build() }.unwrap();
+        let group = TaskGroup::builder("long").governed(true);
+        let group = group.slice(Duration::from_nanos(config.slice)).build();
+        let turn = move || {
+            let _call = Call::brief();
+            let here = &m::current().unwrap().p().groups;
+            here.until.load(Relaxed) - here.since.load(Relaxed)
+        };
+        let first = rt.run(|| group.go(turn).join().unwrap());
+        assert_eq!(first, SLICE);
+
+        let ledger = Ledger::new(1, 0);
+        let mut govern = Govern::new(Limit::Part(500_000), 1, 0);
+        govern.governor.reserve(2);
+        let id = ledger.add(&config, 0).unwrap();
+        let mut lanes: Lanes<()> = Lanes::new(0, Storage::new(2));
+        let mut turn = |now| {
+            lanes.pushed(&ledger, id, 1, now);
+            let Pick::Run { until, .. } = lanes.pick(&ledger, now, false, false) else {
+                panic!("it may run");
+            };
+            lanes.end(&ledger, now, 0);
+            until - now
+        };
+        govern.charge(&ledger, id, SLICE / 4, SLICE);
+        assert_eq!(turn(SLICE), SLICE / 4 * 3);
+        govern.governor.limit(None, 1, SLICE);
+        govern.charge(&ledger, id, SLICE, SLICE);
+        assert_eq!(turn(SLICE), 5 * SLICE, "there is no limit any more");
     }
 }
