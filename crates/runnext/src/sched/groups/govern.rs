@@ -230,10 +230,11 @@ impl Shared {
         govern.governor.limit(ppm, procs, now);
     }
 
-    /// A goroutine in a turn of a High or Normal lane waited so long for a P. A governed group waits because of the limit itself.
+    /// A goroutine in a turn of a High or Normal lane waited so long for a P. A governed group waits because of the limit itself, and one with a quota, or a
+    /// parent with one, perhaps because of that: such are only looked at as groups, when they may run ([`look_for_stalls`](Self::look_for_stalls)).
     pub(super) fn note_wait(&self, lane: u32, ns: u64) {
         if let Limit::Adaptive(target) = self.groups.limit
-            && !self.governs(GroupId::from_index(lane as usize))
+            && !self.limits(GroupId::from_index(lane as usize))
         {
             self.groups.seen.fetch_add(1, Relaxed);
             let target = target.as_nanos() as u64; // clamped
@@ -421,6 +422,36 @@ mod tests {
                 keep_waiting(&low);
             }
         });
+    }
+
+    /// Goroutines that waited for their own group's quota had Low groups limited.
+    #[test]
+    fn who_waits_for_its_own_quota_limits_nobody() {
+        let target_p99 = Duration::from_millis(1);
+        let alone = Runtime::builder().procs(1).preemption(false);
+        let adaptive = alone.cpu_limit(CpuLimit::Adaptive { target_p99 });
+        // SAFETY: the goroutines below keep no reference into a thread-local over a runtime call.
+        let rt = unsafe { adaptive.build() }.unwrap();
+        // Whether one of the caller's group that waited for long counts, as late too, while a Low group runs.
+        let counts = || {
+            let _call = Call::brief();
+            let m = m::current().unwrap();
+            let groups = &m.shared().groups;
+            let _kept = groups.governor.lock(); // or the counts would be taken away by a look
+            groups.elastic_at.store(NEVER, Relaxed);
+            let counts = [&groups.seen, &groups.late];
+            counts.map(|count| count.store(0, Relaxed));
+            m.shared().note_wait(m.p().groups.lane(), 5_000_000);
+            let found = counts.map(|count| count.load(Relaxed));
+            groups.elastic_at.store(0, Relaxed);
+            found == [1, 1]
+        };
+        let plain = TaskGroup::new("plain");
+        let quota = TaskGroup::builder("quota").quota(1.0).build();
+        let child = TaskGroup::builder("child").parent(&quota).build();
+        let found =
+            rt.run(|| [&plain, &quota, &child].map(|group| group.go(counts).join().unwrap()));
+        assert_eq!(found, [true, false, false]);
     }
 
     /// Its last turn ended after it was forgotten, and the next group in its place had the rest of its slice.
