@@ -244,6 +244,25 @@ impl<Q> Lanes<Q> {
         }
     }
 
+    /// Of the group whose residency runs `n` are queued, whatever was counted: what runs leaves its queue without a word. For
+    /// residencies that last; at its end each is counted anyway.
+    pub fn recount(&mut self, ledger: &Ledger, n: usize) {
+        let Some(Residency { id, start, .. }) = self.current else {
+            return;
+        };
+        let counted = self.queued(id);
+        // It is present, and stays so: the time is not used.
+        match n.checked_sub(counted) {
+            Some(0) => {}
+            Some(more) => self.pushed(ledger, id, more, start),
+            None => self.popped(ledger, id, counted - n, start),
+        }
+        let entity = &mut self.entities[id.index()];
+        if entity.told > 2 * entity.len {
+            tell(ledger, id, entity, entity.len);
+        }
+    }
+
     /// Takes an entity with nothing to do out of the shared record.
     fn rest(&mut self, ledger: &Ledger, id: GroupId, now: u64) {
         let resident = self.current.is_some_and(|r| r.id == id);

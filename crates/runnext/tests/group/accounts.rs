@@ -169,3 +169,31 @@ fn a_group_that_waits_is_stalled() {
         assert_eq!(stalled(), in_all, "that was not one of it");
     });
 }
+
+/// What ran in a turn was counted until it ended, and what a full ring gave away each time: a group that is alone has one turn for as long as it lasts.
+#[test]
+fn runnable_goroutines_are_counted_in_a_turn_that_goes_on() {
+    const MANY: usize = 1000;
+    let group = TaskGroup::new("alone");
+    let counts = {
+        let group = group.clone();
+        move || {
+            runnext::scope(|scope| {
+                for _ in 0..MANY {
+                    scope.go(|| (0..10).for_each(|_| runnext::yield_now()));
+                }
+                let before = group.stats().runnable;
+                runnext::yield_now();
+                (before, group.stats().runnable)
+            })
+        }
+    };
+    let alone = built(Runtime::builder().procs(1).preemption(false));
+    let (during, after) = alone.run(|| {
+        let one = group.clone();
+        let body = move || (counts(), one.stats().runnable);
+        group.go(body).join().unwrap()
+    });
+    // All of them gave way before the one that counts went on.
+    assert_eq!((during, after), ((MANY, MANY), 0));
+}

@@ -178,3 +178,29 @@ fn patience_is_a_promise_about_one_p() {
     assert!(waited <= lanes::PATIENCE + round + 4 * MS, "{waited}");
     assert!(TICK < waited, "it did wait");
 }
+
+/// A residency that goes on for long was told of what came, and never of what ran: the count grew without end.
+#[test]
+fn a_count_is_put_right_while_a_residency_goes_on() {
+    let ledger = Ledger::new(1, NOW);
+    let id = ledger.add(&config(100), NOW).expect("good");
+    let mut lanes = lanes(&ledger, 0);
+    lanes.recount(&ledger, 7); // nobody runs
+    lanes.pushed(&ledger, id, 2, NOW);
+    let pick = lanes.pick(&ledger, NOW, false, false);
+    assert!(matches!(pick, Pick::Run { .. }), "{pick:?}");
+    for _ in 0..100 {
+        lanes.pushed(&ledger, id, 129, NOW);
+        lanes.recount(&ledger, 129);
+        assert_eq!(lanes.queued(id), 129);
+        assert!(ledger.usage(id).queued <= 2 * 129);
+    }
+    lanes.recount(&ledger, 0);
+    assert_eq!((lanes.queued(id), ledger.usage(id).queued), (0, 0));
+    assert!(lanes.groups().is_empty() && ledger.group(id).is_present());
+    lanes.recount(&ledger, 1);
+    assert_eq!(lanes.groups(), [id]);
+    lanes.popped(&ledger, id, 1, NOW);
+    lanes.end(&ledger, NOW + MS, MS);
+    assert!(!ledger.group(id).is_present() && !ledger.any_active());
+}

@@ -215,6 +215,12 @@ impl Local {
         }
     }
 
+    /// As [`waiting`](Self::waiting), with who is about to run. For observers.
+    pub(super) fn runnable(&self, id: GroupId) -> usize {
+        let next = self.lane() as usize == id.index() && self.ring.has_next();
+        self.waiting(id) + usize::from(next)
+    }
+
     /// Whether the one that runs in the turn of `lane` is a hog. A moment's view, for who would take its place.
     pub(super) fn has_hog(&self, lane: u32) -> bool {
         let hog = self.meter.last().is_some_and(|g| !g.is_light());
@@ -265,15 +271,31 @@ impl Local {
         p.tick.load(Relaxed).wrapping_sub(self.tick.load(Relaxed))
     }
 
+    /// The full ring of the turn gave these away; by the owner.
+    pub(super) fn take_overflow(&self, ledger: &Ledger, gs: List<G>, now: u64) {
+        self.list_all(ledger, self.lane(), gs, false, now);
+        self.recount(&mut self.lanes.lock(), ledger);
+    }
+
+    /// Puts right what is counted of the group whose turn it is (I2), which would else grow for as long as that lasts.
+    fn recount(&self, lanes: &mut GroupLanes, ledger: &Ledger) {
+        let id = GroupId::from_index(self.lane() as usize);
+        let ring = self.ring.len() + usize::from(self.ring.has_next());
+        let n = lanes.queue(id).len() + ring;
+        lanes.recount(ledger, n);
+    }
+
     /// The ring is dry, the turn is not over: more from the list, if there is more.
-    pub(super) fn fetch_more(&self) -> bool {
+    pub(super) fn fetch_more(&self, ledger: &Ledger) -> bool {
         let lane = self.lane();
         if self.listed() == 0 || lane == ROOT_LANE || lane == NO_LANE {
             return false;
         }
         let n = if self.limited.get() { 1 } else { BATCH };
         let mut lanes = self.lanes.lock();
-        self.refill(&mut lanes, GroupId::from_index(lane as usize), n)
+        let any = self.refill(&mut lanes, GroupId::from_index(lane as usize), n);
+        self.recount(&mut lanes, ledger);
+        any
     }
 
     /// If it is time, one from the list, before those in the ring: else they would keep it waiting for as long as they wake each

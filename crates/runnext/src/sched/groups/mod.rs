@@ -34,7 +34,7 @@
 //!
 //! # Invariants
 //! I1  A ring holds goroutines of one lane: that of the turn. It is emptied before the turn ends, so what a thief takes at once is of one.
-//! I2  A lane's count in `Lanes` is never less than the length of its list, and is exact when its turn ends.
+//! I2  A lane's count in `Lanes` is never less than the length of its list, and is exact when its turn ends; and when its ring is filled, or gives some away.
 //! I3  On a P that runs a goroutine of a group `on` is set, and it is the group's turn or `over`.
 //! I4  No turn is open on an idle P.
 //! I5  Nor does the root lane compete there: its weight would count against all groups for as long as nobody picks on that P, for ever if it is
@@ -310,6 +310,11 @@ impl Groups {
             usage.cpu_ns += p.groups.running_ns(id);
         }
         usage
+    }
+
+    /// How many goroutines of a group wait to run. With no lock held, in a call.
+    pub(super) fn runnable(&self, shared: &Shared, id: GroupId) -> usize {
+        shared.all_ps().map(|p| p.groups.runnable(id)).sum()
     }
 
     /// Writes what each group used, and what it has queued, into the trace. By the monitor.

@@ -307,17 +307,15 @@ impl Record {
     }
 
     pub(crate) fn read(&self) -> Reading {
-        let mut bond = self.bond();
-        let mut usage = bond.past;
-        if let Some(shared) = bond.shared.upgrade()
+        let (mut usage, shared) = self.usage();
+        if let Some(shared) = shared
             && let Some(id) = self.id_in(&shared)
         {
-            usage = add(usage, shared.groups.usage(&shared, id));
+            // The ledger's count is that of where turns begin and end.
+            let call = Call::brief();
+            usage.queued = shared.groups.runnable(&shared, id);
+            drop(call);
         }
-        usage.cpu_ns = usage.cpu_ns.max(bond.told.cpu_ns);
-        usage.throttled_ns = usage.throttled_ns.max(bond.told.throttled_ns);
-        usage.stalled_ns = usage.stalled_ns.max(bond.told.stalled_ns);
-        bond.told = usage;
         Reading {
             usage,
             goroutines: self.goroutines.load(Relaxed),
@@ -325,6 +323,22 @@ impl Record {
             preempted: self.preempted.load(Relaxed),
             lent: self.lent.load(Relaxed),
         }
+    }
+
+    /// What it used, and the runtime that uses it.
+    fn usage(&self) -> (Usage, Option<Arc<Shared>>) {
+        let mut bond = self.bond();
+        let (mut usage, shared) = (bond.past, bond.shared.upgrade());
+        if let Some(shared) = &shared
+            && let Some(id) = self.id_in(shared)
+        {
+            usage = add(usage, shared.groups.usage(shared, id));
+        }
+        usage.cpu_ns = usage.cpu_ns.max(bond.told.cpu_ns);
+        usage.throttled_ns = usage.throttled_ns.max(bond.told.throttled_ns);
+        usage.stalled_ns = usage.stalled_ns.max(bond.told.stalled_ns);
+        bond.told = usage;
+        (usage, shared)
     }
 }
 

@@ -94,7 +94,7 @@ fn measure(shared: &Shared, p: &P, g: &G) {
 pub(super) fn turn(shared: &Shared, p: &P) -> Next {
     let here = &p.groups;
     if !here.over.load(Relaxed)
-        && here.fetch_more()
+        && here.fetch_more(&shared.groups.ledger)
         && let Some(g) = here.go_on(shared, p)
     {
         return Next::Run(dispatched(shared, p, g));

@@ -67,9 +67,8 @@ impl Shared {
 
     /// What the full ring of the turn on `p` gave away joins the list of its lane.
     pub(in crate::sched) fn list_overflow(&self, p: &P, gs: List<G>) {
-        let lane = p.groups.lane();
         p.groups
-            .list_all(&self.groups.ledger, lane, gs, false, clock::now_ns());
+            .take_overflow(&self.groups.ledger, gs, clock::now_ns());
     }
 
     /// A goroutine of `lane` gave way on `p`, or was woken to queue at the end, and goes into a list; by the owner of `p`.
