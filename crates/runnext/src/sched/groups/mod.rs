@@ -71,7 +71,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
 use std::sync::{Arc, Mutex, Weak};
 
-use runnext_core::group::{GroupConfig, GroupId, Ledger, Priority, Refused, Storage, Usage};
+use runnext_core::group::{GroupConfig, GroupId, Ledger, Priority, ROOT, Refused, Storage, Usage};
 use runnext_sys::clock;
 
 use super::Shared;
@@ -130,6 +130,8 @@ struct Registry {
     /// What the Ps have room for, and what they are being given room for: new Ps get that much.
     room: usize,
     wanted: usize,
+    /// The runtime has stopped, and lets go of its groups.
+    closed: bool,
 }
 
 impl Registry {
@@ -149,6 +151,7 @@ impl Groups {
                 leaving: Vec::new(),
                 room: 1,
                 wanted: 1,
+                closed: false,
             }),
             governor: Lock::new(govern::Govern::new(limit, procs, now)),
             used: AtomicBool::new(false),
@@ -218,7 +221,8 @@ impl Groups {
         }
     }
 
-    /// A place for a new group; none if the Ps lack room for it ([`make_room`](Self::make_room)). In user context.
+    /// A place for a new group; none if the Ps lack room for it ([`make_room`](Self::make_room)). [`ROOT`] if the runtime has stopped: nobody would let go
+    /// of the group, and nothing of it will run. In user context.
     fn add(
         &self,
         shared: &Shared,
@@ -226,6 +230,9 @@ impl Groups {
         record: &Arc<Record>,
     ) -> Result<Option<GroupId>, Refused> {
         let mut registry = self.registry();
+        if registry.closed {
+            return Ok(Some(ROOT));
+        }
         registry.leave(self);
         if self.ledger.places() >= registry.room {
             return Ok(None);
@@ -291,6 +298,7 @@ impl Groups {
     pub(crate) fn close(&self, shared: &Shared) {
         let records = {
             let mut registry = self.registry();
+            registry.closed = true;
             std::mem::take(&mut registry.records)
         };
         for (at, record) in records.into_iter().enumerate() {

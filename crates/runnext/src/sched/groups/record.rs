@@ -18,10 +18,10 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use runnext_core::group::{GroupConfig, GroupId, Priority, Quota, Usage};
+use runnext_core::group::{GroupConfig, GroupId, Priority, Quota, ROOT, Usage};
 use runnext_sys::clock;
 
-use super::Belongs;
+use super::{Belongs, ROOT_LANE};
 use crate::g::G;
 use crate::histogram::Recorder;
 use crate::one_line::OneLine;
@@ -163,6 +163,9 @@ impl Record {
         let Some(id) = added.map_err(|why| format!("cannot be used: {why}"))? else {
             return Ok(None);
         };
+        if id == ROOT {
+            return Ok(Some(ROOT_LANE)); // the runtime has stopped: the group may be used elsewhere
+        }
         let id = id.index() as u32;
         bond.shared = shared.weak();
         self.id.store(id, Relaxed);
@@ -362,5 +365,35 @@ fn add(past: Usage, now: Usage) -> Usage {
         stalled_ns: past.stalled_ns + now.stalled_ns,
         throttled_count: past.throttled_count + now.throttled_count,
         ..now
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Runtime, m};
+
+    /// A goroutine that outlived its runtime, or the drop of a future, could bind a group to it for good: no other could use it.
+    #[test]
+    fn a_runtime_that_has_stopped_keeps_no_group() {
+        // SAFETY: the goroutines below keep no reference into a thread-local over a runtime call.
+        let built = || unsafe { Runtime::builder().procs(1).build() }.unwrap();
+        let old = built();
+        let weak = old.run(|| m::current().unwrap().shared().weak());
+        let shared = weak.upgrade().unwrap();
+        drop(old);
+        let parent = Record::new("parent", GroupConfig::default(), 0, None);
+        let child = Record::new(
+            "child",
+            GroupConfig::default(),
+            0,
+            Some(Arc::clone(&parent)),
+        );
+        assert_eq!(child.bind(&shared), ROOT_LANE);
+        built().run(|| {
+            let shared = m::current().unwrap().shared();
+            assert_ne!(child.bind(shared), ROOT_LANE);
+            assert_ne!(parent.bind(shared), child.bind(shared));
+        });
     }
 }
