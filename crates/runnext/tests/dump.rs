@@ -6,13 +6,14 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::io::{BufRead, BufReader, PipeReader, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
 use common::{child, runtime, shows, until};
 use runnext::sync::{Condvar, Mutex, WaitGroup};
-use runnext::{blocking, chan, dump, go, goroutine, time};
+use runnext::{TaskGroup, blocking, chan, dump, go, goroutine, time};
 
 /// What each goroutine does once nothing moves any more.
 fn states() -> Vec<(u64, &'static str)> {
@@ -341,6 +342,34 @@ fn schedtrace_is_in_go_s_form() {
             "{line}"
         );
     }
+}
+
+/// Of groups nothing was counted.
+#[test]
+fn schedtrace_counts_goroutines_of_groups() {
+    let env = [("RUNNEXT_DEBUG", "schedtrace=20,asyncpreemptoff=1")];
+    child(&env, || {
+        let lines = stderr_lines();
+        let (own, other) = (TaskGroup::new("own"), TaskGroup::new("other"));
+        let seen = Arc::new(AtomicBool::new(false));
+        let until = Arc::clone(&seen);
+        let rt = runtime(1);
+        // Three in the ring of its turn, four in the list of another group.
+        let handle = rt.go(move || {
+            let body = move || {
+                let mut all: Vec<_> = (0..3).map(|_| go(|| ())).collect();
+                all.extend((0..4).map(|_| other.go(|| ())));
+                while !until.load(Relaxed) {}
+                all.into_iter().for_each(|one| one.join().unwrap());
+            };
+            own.go(body).join().unwrap();
+        });
+        let mut traces = lines.iter().filter(|l| l.starts_with("SCHED ")).take(500);
+        assert!(traces.any(|l| l.contains(" [ 7 ] ")));
+        seen.store(true, Relaxed);
+        handle.join().unwrap();
+    })
+    .passed();
 }
 
 #[test]

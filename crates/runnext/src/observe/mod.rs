@@ -167,8 +167,7 @@ impl Eye {
         }
         self.put(Event::run(Left::TOLD, ptr::from_ref(g).addr()));
         if p.tick.load(Relaxed).is_multiple_of(DISPATCHES_PER_COUNT) {
-            let local = p.runq.len() + usize::from(p.runq.has_next());
-            self.put(Event::value(Kind::Queue, local as u64));
+            self.put(Event::value(Kind::Queue, p.runnable() as u64));
         }
     }
 

@@ -340,8 +340,9 @@ impl Shared {
 
     /// Goroutines in run queues.
     pub(crate) fn queued(&self) -> usize {
-        let local = |p: &P| p.runq.len() + usize::from(p.runq.has_next()) + p.grouped();
-        self.all_ps().map(local).sum::<usize>() + self.global_len() + self.urgent_len.load(Relaxed)
+        self.all_ps().map(P::runnable).sum::<usize>()
+            + self.global_len()
+            + self.urgent_len.load(Relaxed)
     }
 
     /// How many of each there are, for those who look from outside.

@@ -72,6 +72,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
 use std::sync::{Arc, Mutex, Weak};
 
 use runnext_core::group::{GroupConfig, GroupId, Ledger, Priority, ROOT, Refused, Storage, Usage};
+use runnext_core::runq::RunQueue;
 use runnext_sys::clock;
 
 use super::Shared;
@@ -534,9 +535,9 @@ impl P {
         self.groups.is_on() && self.groups.has_queued()
     }
 
-    /// How many goroutines of groups are queued here, throttled ones too.
-    pub(crate) fn grouped(&self) -> usize {
-        let ring = &self.groups.ring;
-        self.groups.listed() + ring.len() + usize::from(ring.has_next())
+    /// How many goroutines are queued here, of groups too, throttled ones as well. For observers: a moment's view.
+    pub(crate) fn runnable(&self) -> usize {
+        let of = |ring: &RunQueue<G>| ring.len() + usize::from(ring.has_next());
+        of(&self.runq) + self.groups.listed() + of(&self.groups.ring)
     }
 }
