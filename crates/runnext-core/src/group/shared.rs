@@ -203,6 +203,11 @@ impl Group {
         self.word().priority()
     }
 
+    /// Whether there is a group in this place.
+    pub fn is_alive(&self) -> bool {
+        self.word().is_alive()
+    }
+
     /// Whether something of it is queued or runs.
     #[inline]
     pub fn is_present(&self) -> bool {

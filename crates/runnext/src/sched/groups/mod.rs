@@ -85,6 +85,9 @@ use crate::p::P;
 
 /// Groups whose CPU time is in a trace: those at the first places.
 const GROUPS_TRACED: usize = 64;
+/// How often at most it is written there, in ns, and how often if it does not change: a trace may have begun since, or have lost its beginning.
+const TRACED_EVERY: u64 = 10_000_000;
+const TRACED_ANYWAY: u64 = 1_000_000_000;
 /// The root lane.
 pub(super) const ROOT_LANE: u32 = 0;
 
@@ -115,11 +118,36 @@ pub(crate) struct Groups {
     elastic_at: AtomicU64,
     /// When a turn is to end of which the monitor may not know.
     hurry: AtomicU64,
+    /// What was last written into a trace.
+    traced: Lock<Traced>,
     /// Where the next one from outside is queued.
     outside: AtomicUsize,
     /// Whether waiters lend their lane to lock owners.
     lends: bool,
     limit: Limit,
+}
+
+/// What a trace was told of each lane: CPU time, in µs, and how many are queued.
+struct Traced {
+    at: u64,
+    /// When all was last told, changed or not.
+    anyway: u64,
+    last: [(u64, usize); GROUPS_TRACED],
+}
+
+impl Traced {
+    /// Whether it is time to tell, and all of it.
+    fn is_due(&mut self, now: u64) -> Option<bool> {
+        if now < self.at + TRACED_EVERY {
+            return None;
+        }
+        self.at = now;
+        let all = now >= self.anyway + TRACED_ANYWAY;
+        if all {
+            self.anyway = now;
+        }
+        Some(all)
+    }
 }
 
 /// Which groups there are.
@@ -161,6 +189,11 @@ impl Groups {
             late: AtomicU64::new(0),
             elastic_at: AtomicU64::new(0),
             hurry: AtomicU64::new(NEVER),
+            traced: Lock::new(Traced {
+                at: 0,
+                anyway: 0,
+                last: [(0, 0); GROUPS_TRACED],
+            }),
             outside: AtomicUsize::new(0),
             lends,
             limit,
@@ -326,14 +359,24 @@ impl Groups {
         shared.all_ps().map(|p| p.groups.runnable(id)).sum()
     }
 
-    /// Writes what each group used, and what it has queued, into the trace. By the monitor.
+    /// Writes what groups used, and what they have queued, into the trace. By the monitor, at every look.
     pub(super) fn note_usage(&self, shared: &Shared) {
-        if self.is_used() {
-            for at in 1..self.ledger.places().min(GROUPS_TRACED) {
-                let usage = self.usage(shared, GroupId::from_index(at));
-                shared
-                    .observe
-                    .note_group(at as u32, usage.cpu_ns, usage.queued);
+        if !self.is_used() {
+            return;
+        }
+        let Some(all) = self.traced.lock().is_due(clock::now_ns()) else {
+            return;
+        };
+        for at in 1..self.ledger.places().min(GROUPS_TRACED) {
+            let id = GroupId::from_index(at);
+            if !self.ledger.group(id).is_alive() {
+                continue;
+            }
+            let used = self.usage(shared, id).cpu_ns;
+            let told = (used / 1000, self.runnable(shared, id));
+            let before = std::mem::replace(&mut self.traced.lock().last[at], told);
+            if all || before != told {
+                shared.observe.note_group(at as u32, used, told.1);
             }
         }
     }
@@ -539,5 +582,25 @@ impl P {
     pub(crate) fn runnable(&self) -> usize {
         let of = |ring: &RunQueue<G>| ring.len() + usize::from(ring.has_next());
         of(&self.runq) + self.groups.listed() + of(&self.groups.ring)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// At every look of the monitor, thousands a second, five words of each group went into the trace, of groups that were gone too.
+    #[test]
+    fn a_trace_is_told_of_groups_now_and_then() {
+        let mut traced = Traced {
+            at: 0,
+            anyway: 0,
+            last: [(0, 0); GROUPS_TRACED],
+        };
+        let looks = (0..2000u64).map(|look| TRACED_ANYWAY + look * 1_000_000);
+        let told: Vec<bool> = looks.filter_map(|now| traced.is_due(now)).collect();
+        assert_eq!(told.len(), 200);
+        assert_eq!(told.iter().filter(|all| **all).count(), 2);
+        assert!(told[0], "those that do not change are in it too");
     }
 }
