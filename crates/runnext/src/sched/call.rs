@@ -320,8 +320,11 @@ impl Shared {
         if !here.takes(g) {
             return self.put_elsewhere(p, g, woken);
         }
-        self.sample_wait(p, g);
         let ring = here.ring();
+        if !here.shares_ring() && !(woken && ring.is_empty()) && self.may_start_elsewhere(g) {
+            return self.put_in_lane(p, g, woken);
+        }
+        self.sample_wait(p, g);
         let kept = woken && p.keeps_its_own(ring);
         // SAFETY: the caller owns p; g is runnable and in no queue.
         if let Err(overflow) = unsafe { ring.put_next_kick(g.ptr()) } {

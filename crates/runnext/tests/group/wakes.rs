@@ -1,11 +1,13 @@
 //! Who is woken for a goroutine of a group, and who is not.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::*};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use runnext::{TaskGroup, chan};
+use runnext::{Runtime, TaskGroup, chan, go};
 
-use crate::common::{child, runtime, switches_of};
+use crate::basics::compute;
+use crate::common::{built, child, runtime, switches_of};
 
 const ROUNDS: usize = 2_000;
 const OTHERS: usize = 4;
@@ -52,6 +54,26 @@ fn nobody_is_woken_who_may_not_help() {
         );
     })
     .passed();
+}
+
+/// What a group with a limit starts went where no other processor looks, for as long as its starter's turn lasted.
+#[test]
+fn who_is_started_in_a_group_with_a_limit_runs_on_an_idle_processor() {
+    // Turns end where goroutines give way, and the first never does.
+    let rt = built(Runtime::builder().procs(2).preemption(false));
+    let group = TaskGroup::builder("two").quota(2.0).build();
+    let started = move || {
+        let ran = Arc::new(AtomicBool::new(false));
+        let mut tries = 0..200; // fewer than would fill the queue
+        let ran_at = tries.find(|_| {
+            let ran_there = Arc::clone(&ran);
+            go(move || ran_there.store(true, Relaxed));
+            compute(Duration::from_millis(1));
+            ran.load(Relaxed)
+        });
+        ran_at.is_some()
+    };
+    assert!(rt.run(|| group.go(started).join().unwrap()));
 }
 
 /// Several set the number of processors at once: the lists of one that was too many for a moment were emptied into themselves, without end.

@@ -65,6 +65,14 @@ impl Shared {
         }
     }
 
+    /// Whether an idle P could run one of a group with a limit, which it finds in lists only. One woken alone is run next where its waker is: it waits
+    /// for what is left of the turn at most.
+    #[cold]
+    pub(in crate::sched) fn may_start_elsewhere(&self, g: &G) -> bool {
+        let id = GroupId::from_index(g.lane() as usize);
+        self.searchers.idle() != 0 && self.groups.ledger.may_start(id, clock::now_ns())
+    }
+
     /// What the full ring of the turn on `p` gave away joins the list of its lane.
     pub(in crate::sched) fn list_overflow(&self, p: &P, gs: List<G>) {
         p.groups
