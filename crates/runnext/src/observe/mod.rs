@@ -278,15 +278,14 @@ impl Eye {
         self.dispatched(p, g);
     }
 
-    /// A goroutine about to be dispatched is marked: it was timed.
+    /// A goroutine about to be dispatched is marked: it was timed. How long it waited, in ns.
     #[cold]
-    pub(crate) fn take_mark(&self, seen: &Observe, g: &G) {
-        if let Some(timed) = g.take_mark() {
-            self.was_timed(seen, timed);
-        }
+    pub(crate) fn take_mark(&self, seen: &Observe, g: &G) -> Option<u64> {
+        let timed = g.take_mark()?;
+        Some(self.was_timed(seen, timed))
     }
 
-    fn was_timed(&self, seen: &Observe, timed: Timed) {
+    fn was_timed(&self, seen: &Observe, timed: Timed) -> u64 {
         let now = clock::now_ns();
         let delay = now.saturating_sub(timed.since);
         self.latency.record_own(delay);
@@ -295,6 +294,7 @@ impl Eye {
         }
         self.run_since.set(now);
         self.flags.fetch_or(RUN, Relaxed);
+        delay
     }
 
     /// A goroutine was made by this P's owner, who is about to queue it.

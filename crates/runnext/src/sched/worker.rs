@@ -425,7 +425,9 @@ pub(super) fn put_aside(shared: &Shared, p: &P) {
 fn execute(m: &'static M, g: &'static G) -> bool {
     let shared = m.shared();
     if g.is_special() {
-        m.p().eye.take_mark(&shared.observe, g);
+        if let Some(waited) = m.p().eye.take_mark(&shared.observe, g) {
+            shared.note_ungrouped_wait(g, waited);
+        }
         if let Some(owner) = g.wired_to() {
             let p = m.p();
             p.eye.given_up();

@@ -19,6 +19,7 @@ use runnext_sys::clock;
 
 use super::local::NO_LANE;
 use super::{Groups, ROOT_LANE};
+use crate::g::G;
 use crate::p::P;
 use crate::sched::Shared;
 use crate::sched::call::Call;
@@ -244,6 +245,14 @@ impl Shared {
         }
     }
 
+    /// As [`note_wait`](Self::note_wait), of one without a group, if it is: they carry no stamps, but some are timed for the statistics. Hogs wait for each
+    /// other.
+    pub(in crate::sched) fn note_ungrouped_wait(&self, g: &G, ns: u64) {
+        if g.lane() == ROOT_LANE && g.is_light() {
+            self.note_wait(ROOT_LANE, ns);
+        }
+    }
+
     /// Whether what `p` runs is moved by the feedback: a governed group, or a Low one in what is left over. Its floor it has whatever others wait for.
     pub(super) fn is_elastic(&self, p: &P) -> bool {
         let (here, limit) = (&p.groups, self.groups.limit);
@@ -440,7 +449,7 @@ mod tests {
             let _kept = groups.governor.lock(); // or the counts would be taken away by a look
             groups.elastic_at.store(NEVER, Relaxed);
             let counts = [&groups.seen, &groups.late];
-            counts.map(|count| count.store(0, Relaxed));
+            counts.iter().for_each(|count| count.store(0, Relaxed));
             m.shared().note_wait(m.p().groups.lane(), 5_000_000);
             let found = counts.map(|count| count.load(Relaxed));
             groups.elastic_at.store(0, Relaxed);
@@ -452,6 +461,28 @@ mod tests {
         let found =
             rt.run(|| [&plain, &quota, &child].map(|group| group.go(counts).join().unwrap()));
         assert_eq!(found, [true, false, false]);
+    }
+
+    /// Only groups were looked at, and who has none may be what the limit is there for.
+    #[test]
+    fn wake_ups_of_ungrouped_goroutines_are_looked_at() {
+        let target_p99 = Duration::from_millis(1);
+        let adaptive = Runtime::builder().cpu_limit(CpuLimit::Adaptive { target_p99 });
+        // SAFETY: the goroutines below keep no reference into a thread-local over a runtime call.
+        let rt = unsafe { adaptive.procs(1).build() }.unwrap();
+        rt.run(|| {
+            let (tx, rx) = crate::chan::bounded::<()>(0);
+            let other = crate::go(move || rx.iter().count());
+            let seen = (0..5_000_000).any(|_| {
+                tx.send(()).unwrap();
+                let _call = Call::brief();
+                let groups = &m::current().unwrap().shared().groups;
+                groups.seen.load(Relaxed) != 0
+            });
+            drop(tx);
+            other.join().unwrap();
+            assert!(seen);
+        });
     }
 
     /// Its last turn ended after it was forgotten, and the next group in its place had the rest of its slice.
