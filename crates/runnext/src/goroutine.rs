@@ -91,14 +91,14 @@ where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
 {
-    start(shared, site, Some(Arc::clone(group)), f)
+    start(shared, site, Some(group), f)
 }
 
 #[inline]
 fn start<F, T>(
     shared: &Shared,
     site: &'static Location<'static>,
-    group: Option<Arc<Record>>,
+    group: Option<&Arc<Record>>,
     f: F,
 ) -> JoinHandle<T>
 where

@@ -18,7 +18,7 @@ use std::sync::OnceLock;
 
 use super::bucket::{BORROW, Bucket};
 use super::config::{self, GroupConfig, MS, Priority, Quota, Rate, Refused};
-use super::preempt::{Key, MARGIN, Wake};
+use super::preempt::{Key, Wake};
 use super::shared::{Group, NONE, Paid, TICK};
 use super::word::Word;
 use super::{Clocks, GroupId, MAX_PROCS, ROOT, Usage, vtime};
@@ -649,14 +649,13 @@ impl Ledger {
     pub fn wake(&self, id: GroupId) -> Wake {
         let group = self.group(id);
         let (word, v) = (group.word(), group.v());
-        let weight = word.weight();
         let deadline = group.deadline(v);
         let clock = self.clocks.of(word.priority());
         Wake {
             key: Key::new(word.priority(), false, deadline),
             active: word.is_active(),
             eligible: word.is_active() && !vtime::before(clock.now(), v),
-            margin: vtime::vtime(MARGIN, weight),
+            margin: group.margin(),
         }
     }
 }

@@ -32,6 +32,7 @@
 
 use super::bucket::{BORROW, Bucket, MIN_BORROW};
 use super::config::{MS, Priority, Quota};
+use super::preempt::MARGIN;
 use super::spell::Spell;
 use super::vtime::{self, Clock, FORGET};
 use super::word::Word;
@@ -77,6 +78,8 @@ pub struct Group {
     slice: AtomicU64,
     /// The slice in vtime at the weight that counts: a scan should not divide.
     vslice: AtomicU64,
+    /// And [`MARGIN`]: nor should a wake-up.
+    vmargin: AtomicU64,
     /// What the governor leaves it of its own slice, in ns: no residency is longer.
     left: AtomicU64,
     /// Goroutines queued, as the Ps last said.
@@ -109,6 +112,7 @@ impl Group {
             v: AtomicU64::new(0),
             slice: AtomicU64::new(MS),
             vslice: AtomicU64::new(0),
+            vmargin: AtomicU64::new(0),
             left: AtomicU64::new(u64::MAX),
             queued: AtomicU64::new(0),
             running: AtomicU32::new(0),
@@ -181,6 +185,12 @@ impl Group {
     #[inline]
     pub(super) fn deadline(&self, v: u64) -> u64 {
         v.wrapping_add(self.vslice.load(Relaxed))
+    }
+
+    /// [`MARGIN`] in vtime.
+    #[inline]
+    pub(super) fn margin(&self) -> u64 {
+        self.vmargin.load(Relaxed)
     }
 
     #[inline]
@@ -383,8 +393,9 @@ impl Group {
 
     pub(super) fn set_slice(&self, slice: u64) {
         self.slice.store(slice, Relaxed);
-        let vslice = vtime::vtime(slice, self.word().weight());
-        self.vslice.store(vslice, Relaxed);
+        let weight = self.word().weight();
+        self.vslice.store(vtime::vtime(slice, weight), Relaxed);
+        self.vmargin.store(vtime::vtime(MARGIN, weight), Relaxed);
     }
 
     pub(super) fn set_quota(&self, clocks: &Clocks, quota: Option<Quota>, procs: u32, now: u64) {

@@ -61,11 +61,10 @@ impl TaskGroup {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        let group = Some(Arc::clone(self.record()));
         start(
             current_shared("TaskGroup::spawn"),
             Location::caller(),
-            group,
+            Some(self.record()),
             fut,
         )
     }
@@ -86,7 +85,7 @@ where
 fn start<F>(
     shared: &Shared,
     site: &'static Location<'static>,
-    group: Option<Arc<Record>>,
+    group: Option<&Arc<Record>>,
     fut: F,
 ) -> JoinHandle<F::Output>
 where

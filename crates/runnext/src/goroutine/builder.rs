@@ -2,7 +2,6 @@
 
 use std::io;
 use std::panic::Location;
-use std::sync::Arc;
 
 use super::{JoinHandle, current_shared};
 use crate::g::Ext;
@@ -140,7 +139,7 @@ impl Builder {
     /// }
     /// ```
     #[track_caller]
-    pub fn spawn<F, T>(self, f: F) -> io::Result<JoinHandle<T>>
+    pub fn spawn<F, T>(mut self, f: F) -> io::Result<JoinHandle<T>>
     where
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
@@ -151,9 +150,9 @@ impl Builder {
         unsafe { Ok(JoinHandle::new(spawn::spawn(shared, options, f)?)) }
     }
 
-    fn options(self, site: &'static Location<'static>) -> io::Result<Options> {
+    fn options(&mut self, site: &'static Location<'static>) -> io::Result<Options<'_>> {
         let stack_class = self.stack_size.map(stack::class_for).transpose()?;
-        let ext = self.name.map(|name| {
+        let ext = self.name.take().map(|name| {
             Box::new(Ext {
                 name: Some(name.into_boxed_str()),
                 ..Ext::default()
@@ -163,7 +162,7 @@ impl Builder {
             site,
             ext,
             stack_class,
-            group: self.group.map(|group| Arc::clone(group.record())),
+            group: self.group.as_ref().map(TaskGroup::record),
         })
     }
 }

@@ -321,7 +321,8 @@ impl Shared {
             return self.put_elsewhere(p, g, woken);
         }
         let ring = here.ring();
-        if !here.shares_ring() && !(woken && ring.is_empty()) && self.may_start_elsewhere(g) {
+        let stays = here.shares_ring() || woken && ring.is_empty();
+        if !stays && self.may_start_elsewhere(g) {
             return self.put_in_lane(p, g, woken);
         }
         self.sample_wait(p, g);

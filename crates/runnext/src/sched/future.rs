@@ -60,7 +60,7 @@ use crate::swallow;
 pub(crate) unsafe fn spawn<F: Future>(
     shared: &Shared,
     site: &'static Location<'static>,
-    group: Option<Arc<Record>>,
+    group: Option<&Arc<Record>>,
     future: F,
 ) -> io::Result<NonNull<G>> {
     let options = Options {

@@ -152,13 +152,13 @@ pub(crate) unsafe fn take_outcome<T>(g: &G) -> Outcome<T> {
 }
 
 /// How a goroutine differs from the default.
-pub(crate) struct Options {
+pub(crate) struct Options<'a> {
     pub(crate) site: &'static Location<'static>,
     pub(crate) ext: Option<Box<Ext>>,
     /// None: the runtime's.
     pub(crate) stack_class: Option<u8>,
     /// None: the caller's.
-    pub(crate) group: Option<Arc<Record>>,
+    pub(crate) group: Option<&'a Arc<Record>>,
 }
 
 /// Makes a goroutine of `shared`'s runtime and queues it. The header returned counts one handle.
@@ -168,7 +168,7 @@ pub(crate) struct Options {
 #[inline]
 pub(crate) unsafe fn spawn<B: Body>(
     shared: &Shared,
-    options: Options,
+    options: Options<'_>,
     body: B,
 ) -> io::Result<NonNull<G>> {
     // SAFETY: the caller's promise; the table is that of such a body.
@@ -182,12 +182,12 @@ pub(crate) unsafe fn spawn<B: Body>(
 #[inline]
 pub(super) unsafe fn spawn_with<B>(
     shared: &Shared,
-    options: Options,
+    options: Options<'_>,
     body: B,
     vtable: &'static Vtable,
 ) -> io::Result<NonNull<G>> {
     // First: a group of another runtime panics, and what was put into a payload would never be dropped.
-    let belongs = match &options.group {
+    let belongs = match options.group {
         None => Belongs::inherit(shared, m::current().and_then(M::g)),
         Some(group) => Belongs::to(group, shared),
     };

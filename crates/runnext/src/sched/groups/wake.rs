@@ -95,8 +95,11 @@ impl Shared {
     /// One of `lane` was queued where its waker does not run it: if its group may run, an idle P looks, or the monitor. If it may not, whoever lets it
     /// wakes one; so nobody is woken who would find nothing.
     fn wake_for(&self, lane: u32, now: u64) {
-        fence(SeqCst); // pairs with that of who lets the group go on, in `wake_one`
         let id = GroupId::from_index(lane as usize);
+        if !self.limits(id) {
+            return self.wake_one(); // nobody has to let it; one fence will do
+        }
+        fence(SeqCst); // pairs with that of who lets the group go on, in `wake_one`
         if self.groups.ledger.may_start(id, now) {
             self.wake_one();
         }
