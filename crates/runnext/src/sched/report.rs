@@ -185,7 +185,7 @@ impl Work {
         let ps = || self.shared.all_ps().take(procs);
         text.push_str(" [");
         for p in ps() {
-            let _ = write!(text, " {}", p.runnable());
+            let _ = write!(text, " {}", p.behind_next());
         }
         text.push_str(" ] schedticks=[");
         for p in ps() {
@@ -217,7 +217,7 @@ impl Work {
                 p.stats.dispatched.load(Relaxed),
                 p.stats.sections.load(Relaxed),
                 or_nil(m.map(|m| m.id.into())),
-                p.runnable(),
+                p.behind_next(),
                 p.timers.count(),
             );
         }

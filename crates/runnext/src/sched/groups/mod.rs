@@ -580,8 +580,13 @@ impl P {
 
     /// How many goroutines are queued here, of groups too, throttled ones as well. For observers: a moment's view.
     pub(crate) fn runnable(&self) -> usize {
-        let of = |ring: &RunQueue<G>| ring.len() + usize::from(ring.has_next());
-        of(&self.runq) + self.groups.listed() + of(&self.groups.ring)
+        let next = |ring: &RunQueue<G>| usize::from(ring.has_next());
+        self.behind_next() + next(&self.runq) + next(&self.groups.ring)
+    }
+
+    /// The same without those in `runnext`, which Go's trace lines do not count.
+    pub(crate) fn behind_next(&self) -> usize {
+        self.runq.len() + self.groups.listed() + self.groups.ring.len()
     }
 }
 
