@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::*};
 use std::time::Duration;
 
-use common::{child, cpu_time, message, runtime, thread_id, until};
+use common::{built, child, cpu_time, message, runtime, thread_id, until};
 use runnext::sync::Condvar;
-use runnext::{TaskGroup, chan, go};
+use runnext::{Runtime, TaskGroup, chan, go};
 use runnext_sys::signal::CpuTimer;
 
 /// A goroutine's panic ended the process where stderr is a pipe that nobody reads: its announcement panicked, too, inside the hook.
@@ -65,7 +65,9 @@ impl Drop for Unused {
 #[test]
 fn a_scope_does_not_wait_for_what_was_refused() {
     child(&[("MALLOC_ARENA_MAX", "1")], || {
-        runtime(1).run(|| {
+        // No spare thread, which std aborts if it starts when there is no memory left for its signal stack.
+        let rt = built(Runtime::builder().procs(1).max_threads(1).preemption(false));
+        rt.run(|| {
             let limits = |most| libc::rlimit {
                 rlim_cur: most,
                 rlim_max: libc::RLIM_INFINITY,
