@@ -4,6 +4,7 @@
 mod json;
 
 use std::collections::HashMap;
+use std::io::ErrorKind::WouldBlock;
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -444,10 +445,18 @@ fn a_stopped_server_ends_its_connections() {
     let kept = TcpStream::connect(addr).unwrap();
     ask(&kept, "/nowhere").unwrap();
     assert!(whole(&kept).starts_with("HTTP/1.1 404"));
-    let busy = TcpStream::connect(addr).unwrap();
-    ask(&busy, "/debug/trace?seconds=1").unwrap();
-    // One trace at a time: it has begun when another is refused.
-    while get(addr, "/debug/trace?seconds=0").status != 503 {}
+    // One trace at a time: it has begun when another is refused, unless it came too late itself and has been told so.
+    let busy = loop {
+        let busy = TcpStream::connect(addr).unwrap();
+        ask(&busy, "/debug/trace?seconds=3").unwrap();
+        busy.set_nonblocking(true).unwrap();
+        let waits = || busy.peek(&mut [0]).is_err_and(|e| e.kind() == WouldBlock);
+        while waits() && get(addr, "/debug/trace?seconds=0").status != 503 {}
+        if waits() {
+            busy.set_nonblocking(false).unwrap();
+            break busy;
+        }
+    };
     server.stop();
 
     for mut idle in [&silent, &kept] {

@@ -5,7 +5,8 @@ mod common;
 mod json;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering::*};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 use std::time::Duration;
 
 use common::{built, child, runtime, until};
@@ -404,7 +405,16 @@ fn every_queue_has_a_counter() {
     rt.run(|| {
         trace::start(Options::default()).unwrap();
         let group = TaskGroup::new("the \"group\"");
-        let mut all: Vec<_> = (0..7).map(|_| group.go(|| ())).collect();
+        // Of groups the monitor tells every 10 ms, and this goroutine may be asked to give way before that: they stay.
+        let seen = Arc::new(AtomicBool::new(false));
+        let stay = |seen: Arc<AtomicBool>| {
+            move || {
+                while !seen.load(Relaxed) {
+                    yield_now()
+                }
+            }
+        };
+        let mut all: Vec<_> = (0..7).map(|_| group.go(stay(Arc::clone(&seen)))).collect();
         // More than a P keeps.
         all.extend((0..1000).map(|_| go(|| ())));
         let most = |events: &[Json], name: &str| {
@@ -419,6 +429,7 @@ fn every_queue_has_a_counter() {
             grouped = most(&so_far, "group the \"group\" run queue");
         }
         assert!(global <= 1007.0 && grouped == 7.0, "{global} {grouped}");
+        seen.store(true, Relaxed);
         all.into_iter().for_each(|j| j.join().unwrap());
         let events = read(&trace::stop().unwrap().to_chrome());
         assert!(most(&events, "P0 run queue") > 0.0);
