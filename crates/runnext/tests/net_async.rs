@@ -5,6 +5,7 @@ mod common;
 use std::future::poll_fn;
 use std::io::{Read, Write};
 use std::net::Shutdown;
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::*};
 use std::task::{Context, Wake, Waker};
@@ -322,4 +323,22 @@ fn connecting_in_a_future() {
     };
     block_on(talk());
     common::runtime(2).run(|| block_on(talk()));
+}
+
+/// The kernel keeps those for whom the queue of the listener has no place waiting, and asks again for them after a second.
+#[runnext::test(procs = 2)]
+fn futures_wait_for_their_connection() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    // SAFETY: an open socket; room for one connection from here on.
+    assert_eq!(unsafe { libc::listen(listener.as_raw_fd(), 0) }, 0);
+    let addr = listener.local_addr().unwrap();
+    let connect = |_| spawn(async move { TcpStream::connect_async(addr).await });
+    let clients: Vec<_> = (0..4).map(connect).collect();
+    until(|| clients.iter().any(JoinHandle::is_finished));
+    assert!(!clients.iter().all(JoinHandle::is_finished));
+    let accepted = go(move || Vec::from([(); 4].map(|()| listener.accept().unwrap())).len());
+    for client in clients {
+        assert_eq!(client.join().unwrap().unwrap().peer_addr().unwrap(), addr);
+    }
+    assert_eq!(accepted.join().unwrap(), 4);
 }
