@@ -121,12 +121,13 @@ fn without_descriptors_it_says_which_limit_to_raise() {
     .passed();
 }
 
-/// RLIMIT_NPROC is not for root; nobody else has this number.
+/// RLIMIT_NPROC is not for root; nobody else has this number, not even another run of this test.
 fn leave_root() {
+    let nobody = 50_000 + std::process::id() % 10_000;
     // SAFETY: no preconditions.
     unsafe {
         if libc::geteuid() == 0 {
-            assert_eq!(libc::setresuid(54_321, 54_321, 54_321), 0);
+            assert_eq!(libc::setresuid(nobody, nobody, nobody), 0);
         }
     }
 }

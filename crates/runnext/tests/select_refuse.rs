@@ -3,6 +3,7 @@
 //! All cases are binaries of one throw-away package, checked by a single run of Cargo with the workspace's own lock file, so
 //! nothing is downloaded.
 
+use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::process::Command;
 use std::{env, fs};
@@ -91,6 +92,11 @@ const BEFORE: &str = "#![allow(unused)]\nuse runnext::{chan::*, select};\n\
 fn each_mistake_gives_its_one_error() {
     let package = Path::new(env!("CARGO_TARGET_TMPDIR")).join("select_refuse");
     let bins = package.join("src/bin");
+    fs::create_dir_all(&package).unwrap();
+    // Another run of the tests may be at it just now; the lock ends with this process.
+    let lock = fs::File::create(package.join("lock")).unwrap();
+    // SAFETY: an open file.
+    assert_eq!(unsafe { libc::flock(lock.as_raw_fd(), libc::LOCK_EX) }, 0);
     // Left-overs of an earlier run may be of cases that are gone.
     let _ = fs::remove_dir_all(&bins);
     fs::create_dir_all(&bins).unwrap();
