@@ -320,12 +320,11 @@ impl Shared {
         if !here.takes(g) {
             return self.put_elsewhere(p, g, woken);
         }
-        let ring = here.ring();
-        let stays = here.shares_ring() || woken && ring.is_empty();
-        if !stays && self.may_start_elsewhere(g) {
+        if !woken && !here.shares_ring() && self.may_start_elsewhere(g) {
             return self.put_in_lane(p, g, woken);
         }
         self.sample_wait(p, g);
+        let ring = here.ring();
         let kept = woken && p.keeps_its_own(ring);
         // SAFETY: the caller owns p; g is runnable and in no queue.
         if let Err(overflow) = unsafe { ring.put_next_kick(g.ptr()) } {

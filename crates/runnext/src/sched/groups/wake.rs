@@ -65,8 +65,8 @@ impl Shared {
         }
     }
 
-    /// Whether an idle P could run one of a group with a limit, which it finds in lists only. One woken alone is run next where its waker is: it waits
-    /// for what is left of the turn at most.
+    /// Whether an idle P could run a new goroutine of a group with a limit, which it finds in lists only. Not for one that is woken: it waits for what is
+    /// left of the turn at most, and a P woken for each would use up the same limit, at the price of a thread's wake-up.
     #[cold]
     pub(in crate::sched) fn may_start_elsewhere(&self, g: &G) -> bool {
         let id = GroupId::from_index(g.lane() as usize);
