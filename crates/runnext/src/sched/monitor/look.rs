@@ -108,17 +108,23 @@ impl Keeper {
         let shared = Arc::clone(&self.shared);
         let procs = shared.procs();
         self.make_room(procs);
+        // SAFETY: I2.
+        let m_of = |p: &P| unsafe { p.m.load(Acquire).as_ref() };
+        let computes = |p: &P| {
+            let hog = |m: &&M| m.g().is_some_and(|g| !g.is_light());
+            m_of(p)
+                .filter(hog)
+                .is_some_and(|m| m.look().state() == State::User)
+                && !p.light_waits()
+        };
+        // All of them first: a look that follows compares with what was seen at the last one, not just now.
+        if !shared.all_ps().take(procs).all(computes) {
+            return false;
+        }
         for p in shared.all_ps().take(procs) {
-            // SAFETY: I2.
-            let m = unsafe { p.m.load(Acquire).as_ref() };
-            let Some(m) = m.filter(|m| m.g().is_some_and(|g| !g.is_light())) else {
-                return false;
-            };
-            let look = self.glance(p, m, now);
-            if look.word.state() != State::User || p.light_waits() {
-                return false;
+            if let Some(m) = m_of(p) {
+                self.looks[p.id] = self.glance(p, m, now);
             }
-            self.looks[p.id] = look;
         }
         true
     }
