@@ -269,6 +269,28 @@ pub unsafe fn from_timer(info: *const siginfo_t) -> bool {
     }
 }
 
+/// How many periods of the [`CpuTimer`] have ended since its last signal: several, if they are shorter than the kernel's tick, or the signal was
+/// blocked.
+///
+/// # Safety
+/// `info` is the second argument of a running handler, and the signal [from a timer](from_timer).
+pub unsafe fn periods(info: *const siginfo_t) -> u64 {
+    /// The kernel's layout of a timer's signal, as far as needed.
+    #[repr(C)]
+    struct Expired {
+        signo: i32,
+        errno: i32,
+        code: i32,
+        _pad: i32,
+        timer: i32,
+        overrun: i32,
+    }
+    const { assert!(size_of::<Expired>() <= size_of::<siginfo_t>()) };
+    // SAFETY: by the contract alive and of this kind; smaller, and aligned no more.
+    let missed = unsafe { (*info.cast::<Expired>()).overrun };
+    1 + u64::try_from(missed).unwrap_or(0)
+}
+
 /// Sends signal `signo` to thread `tid` of this process, in a way that its handler can tell ([`from_request`]). Async-signal-safe.
 ///
 /// # Errors

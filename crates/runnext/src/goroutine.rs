@@ -371,7 +371,7 @@ impl Goroutine {
 
     /// CPU time it has used so far. For goroutines of a [`TaskGroup`](crate::TaskGroup) it is measured; for others it is estimated
     /// from ticks of the CPU timer, one per slice, so the figure of a goroutine that runs for less than a slice at a time is
-    /// statistical. Neither time in [`blocking`](crate::blocking) sections counts, nor time that the system gave to other processes;
+    /// statistical, and without preemption, or where the system refuses the timer, there is none. Neither time in [`blocking`](crate::blocking) sections counts, nor time that the system gave to other processes;
     /// for a running goroutine the latter is subtracted with a short delay.
     ///
     /// # Example

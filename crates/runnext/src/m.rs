@@ -50,6 +50,8 @@ pub(crate) struct M {
     pub(crate) spinning: Cell<bool>,
     /// The slice (of its P) the CPU timer last fired in.
     pub(crate) timer_slice: Cell<u32>,
+    /// It has a CPU timer. Else the monitor ends its slices. Written by the thread when it begins.
+    pub(crate) is_timed: AtomicBool,
     /// Where the CPU timer last found it in user code, and in which turn.
     ticked_at: AtomicUsize,
     ticked_in: AtomicU64,
@@ -168,6 +170,7 @@ impl M {
             shields: AtomicU32::new(0),
             spinning: Cell::new(false),
             timer_slice: Cell::new(0),
+            is_timed: AtomicBool::new(false),
             ticked_at: AtomicUsize::new(0),
             ticked_in: AtomicU64::new(0),
             first: AtomicPtr::new(ptr::null_mut()),

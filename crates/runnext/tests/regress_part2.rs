@@ -10,7 +10,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{built, child, runtime, thread_id, until, until_asleep};
+use common::{built, child, cpu_time, runtime, thread_id, until, until_asleep};
 use runnext::{Priority, Runtime, TaskGroup, go, set_procs, yield_now};
 use stall::{Hogs, hog_for, watchdog};
 
@@ -410,4 +410,53 @@ fn goroutines_that_block_need_no_descriptors() {
         });
     })
     .passed();
+}
+
+/// Where the system refuses CPU timers nobody ended the slices of hogs, unless somebody light waited.
+#[test]
+fn hogs_take_turns_where_there_are_no_timers() {
+    child(&[], || {
+        let none = libc::rlimit {
+            rlim_cur: 0,
+            rlim_max: 0,
+        };
+        // SAFETY: a valid argument.
+        let refused = unsafe { libc::setrlimit(libc::RLIMIT_SIGPENDING, &raw const none) };
+        assert_eq!(refused, 0);
+        let _dog = watchdog("hogs without timers");
+        runtime(1).run(|| {
+            const HOGS: usize = 3;
+            let baton = Arc::new(AtomicUsize::new(0));
+            let hogs = [0, 1, 2].map(|own| {
+                let baton = Arc::clone(&baton);
+                go(move || {
+                    for round in 0..10 {
+                        while baton.load(SeqCst) != round * HOGS + own {
+                            std::hint::spin_loop();
+                        }
+                        baton.fetch_add(1, SeqCst);
+                    }
+                })
+            });
+            hogs.into_iter().for_each(|hog| hog.join().expect("ends"));
+        });
+    })
+    .passed();
+}
+
+/// Slices shorter than the kernel's tick were charged for one of those that end in it: a quarter of what was used.
+#[test]
+fn all_slices_of_a_tick_are_charged() {
+    let _dog = watchdog("slices of a tick");
+    impatient(1).run(|| {
+        let (used, charged) = go(|| {
+            hog_for(Duration::from_millis(400));
+            let used = cpu_time(libc::CLOCK_THREAD_CPUTIME_ID);
+            (used, runnext::current().expect("a goroutine").cpu_time())
+        })
+        .join()
+        .expect("ends");
+        assert!(charged > used / 2, "{charged:?} of {used:?}");
+        assert!(charged <= used, "{charged:?} of {used:?}");
+    });
 }

@@ -12,6 +12,7 @@
 //! |------------------------------------|-----------------------------------------------------|----------------------------|
 //! | its slice is used up               | its own CPU-time timer: only a thread that burns CPU gets the signal, on its way to user code, so no system call is cut short | every `time_slice` of CPU  |
 //! | a light goroutine waits ([`MIN_RUN_NS`]) | a signal to it, after looking that the thread is on a CPU | monitor                    |
+//! | its slice is used up, and the system refused it a timer | the same                                 | monitor                    |
 //!
 //! # Protocol, in the handler
 //! 1 a signal that is not ours: pass it on; ours, and no worker: nothing  2 in RT: leave a note, looked at on the way out
@@ -105,7 +106,9 @@ pub(super) fn slice_timer(m: &M) -> Option<CpuTimer> {
     }
     signal::unblock(*signo);
     // Refused (RLIMIT_SIGPENDING): the monitor ends slices by itself.
-    CpuTimer::new(thread::tid(), *signo, config.time_slice).ok()
+    let timer = CpuTimer::new(thread::tid(), *signo, config.time_slice).ok();
+    m.is_timed.store(timer.is_some(), Relaxed);
+    timer
 }
 
 unsafe extern "C" fn on_signal(signo: i32, info: *mut signal::siginfo_t, context: *mut c_void) {
@@ -119,7 +122,8 @@ unsafe extern "C" fn on_signal(signo: i32, info: *mut signal::siginfo_t, context
         Some(m) if timer => {
             // SAFETY: the kernel gave us this context.
             m.note_tick(unsafe { signal::pc(context) });
-            slice_over(m);
+            // SAFETY: the kernel gave us this siginfo, for a timer.
+            slice_over(m, unsafe { signal::periods(info) });
         }
         // Ours, whether or not somebody still waits for it, or the thread is an M still: its timer may outlive that (`Shared::freeze`).
         _ if sent || timer => {}
@@ -140,8 +144,8 @@ unsafe extern "C" fn on_signal(signo: i32, info: *mut signal::siginfo_t, context
     errno::set(error);
 }
 
-/// The thread has burnt a slice's worth of CPU; whether in one turn, the slice number tells (I2).
-fn slice_over(m: &'static M) {
+/// The thread has burnt a slice's worth of CPU, or several; whether in one turn, the slice number tells (I2).
+fn slice_over(m: &'static M, slices: u64) {
     m.note_cpu();
     let inside = m.is_inside();
     if !inside {
@@ -160,7 +164,7 @@ fn slice_over(m: &'static M) {
         && let Some(g) = m.g()
     {
         // Whoever runs when the timer ticks, for all that ran since its last tick: those that never run for long have their part by chance.
-        g.charge(m.shared().config.time_slice.as_nanos() as u64);
+        g.charge(slices * m.shared().config.time_slice.as_nanos() as u64);
     }
     p.cpu.store(m.cpu(), Relaxed);
     let slice = p.slice.load(Relaxed);

@@ -238,8 +238,8 @@ impl Keeper {
         }
     }
 
-    /// Asks the thread to give way if it has run long enough and somebody light waits: by a signal only if it computes, and did
-    /// so since the last look. One that makes calls finds the note; one in and out of the kernel would see a signal as EINTR.
+    /// Asks the thread to give way if it has run long enough and somebody light waits, or anybody, if it has no timer that ends its slice: by a
+    /// signal only if it computes, and did so since the last look. One that makes calls finds the note; one in and out of the kernel would see a signal as EINTR.
     ///
     /// Returns in how long it may be worth asking again: when this one has run for long enough, or the one that comes now has.
     fn consider_asking(
@@ -273,6 +273,8 @@ impl Keeper {
             m.g().map_or(0, preempt::min_run)
         } else if p.light_waits() {
             m.g().map_or(0, preempt::min_run_at_home)
+        } else if !m.is_timed.load(Relaxed) && self.shared.waits_for(p) {
+            self.shared.config.time_slice.as_nanos() as u64
         } else {
             return u64::MAX;
         };
