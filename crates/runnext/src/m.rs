@@ -59,6 +59,8 @@ pub(crate) struct M {
     first: AtomicPtr<G>,
     /// It is parked inside the preemption handler, or about to be. Set in RT, before the P goes.
     pub(crate) in_handler: AtomicBool,
+    /// It sleeps with its goroutine until it is handed a P, or is about to.
+    pub(crate) awaits_p: AtomicBool,
     /// Since all has stopped. For who stops it.
     pub(crate) outside: Outside,
     /// The goroutine that waits for a P together with this thread is timed (`observe`). The thread's own.
@@ -175,6 +177,7 @@ impl M {
             ticked_in: AtomicU64::new(0),
             first: AtomicPtr::new(ptr::null_mut()),
             in_handler: AtomicBool::new(false),
+            awaits_p: AtomicBool::new(false),
             outside: Outside::default(),
             timed: Cell::new(None),
             signalled: AtomicBool::new(false),
@@ -394,6 +397,11 @@ impl M {
         if polling {
             shared.end_poll();
         }
+    }
+
+    /// Whether somebody has, and the thread has not noticed yet.
+    pub(crate) fn is_handed(&self) -> bool {
+        self.wake.load(Acquire) != 0
     }
 
     /// As [`hand`](Self::hand), by a thread that is about to sleep itself: this one starts on the CPU that becomes free.

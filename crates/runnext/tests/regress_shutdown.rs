@@ -3,12 +3,16 @@
 mod common;
 
 use std::future::{Future, pending, poll_fn};
-use std::sync::Arc;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering::*};
+use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use common::{child, holdings, holdings_after, runtime, shows, thread_id, until, until_asleep};
+use common::{
+    built, child, holdings, holdings_after, runtime, shows, thread_id, until, until_asleep,
+};
 use runnext::sync::Mutex;
 use runnext::{JoinHandle, Runtime, block_on, chan, future};
 
@@ -270,6 +274,62 @@ fn a_thread_that_stays_for_good_closes_what_it_had() {
         }
         release.store(true, SeqCst);
         until(|| holdings().fds == before.fds);
+    })
+    .passed();
+}
+
+/// Nor does one that sleeps with its goroutine.
+#[test]
+fn a_thread_that_sleeps_with_its_goroutine_closes_what_it_had() {
+    child(&[], || {
+        runtime(1).run(|| ());
+        let before = holdings();
+        for _ in 0..5 {
+            let rt = runtime(2);
+            let tied = rt.go(|| {
+                let _tied = runnext::lock_os_thread();
+                runnext::chan::never::<()>().recv()
+            });
+            until(|| rt.dump().contains("[chan receive, locked to thread]"));
+            assert_eq!(rt.shutdown(Duration::ZERO).abandoned, 1);
+            drop(tied);
+        }
+        until(|| holdings().fds == before.fds);
+    })
+    .passed();
+}
+
+/// One that waited for a processor just then, in a call that never blocks, stayed there for ever, with all it held.
+#[test]
+fn who_waits_for_a_processor_when_all_stops_gives_back_its_locks() {
+    child(&[], || {
+        let rt = built(Runtime::builder().procs(1).preemption(false));
+        let (mut here, there) = UnixStream::pair().expect("sockets");
+        let (lock, release) = <(Arc<std::sync::Mutex<()>>, Arc<AtomicBool>)>::default();
+        let (tell, told) = mpsc::channel();
+        let held = Arc::clone(&lock);
+        rt.go(move || {
+            let guard = held.lock().expect("free");
+            tell.send(thread_id()).expect("the test waits");
+            (&there).read_exact(&mut [0]).expect("a byte"); // it loses its processor
+            drop(runnext::go(|| ()));
+            drop(guard);
+        });
+        let waits = told.recv().expect("it starts");
+        let (hogs, released) = (Arc::new(AtomicBool::new(false)), Arc::clone(&release));
+        let begun = Arc::clone(&hogs);
+        rt.go(move || {
+            begun.store(true, SeqCst);
+            while !released.load(SeqCst) {
+                std::hint::spin_loop();
+            }
+        });
+        until(|| hogs.load(SeqCst));
+        here.write_all(b"!").expect("room");
+        until_asleep(waits, libc::SYS_futex);
+        rt.shutdown(Duration::ZERO);
+        drop(lock.lock().expect("given back"));
+        release.store(true, SeqCst);
     })
     .passed();
 }

@@ -289,7 +289,8 @@ impl Shared {
 
     /// Goroutines that were made to stop in the middle of their code go on, as nobody's: they may hold locks of the allocator, for which
     /// our own threads wait when they end, or make another. Nobody is made to stop from here on (`preempt::stop_here`), but at a call that may
-    /// block (`call::stop_for_good`). After a heavy fence: who goes into RT from then on sees that all has stopped, so it is enough that each M was outside once.
+    /// block (`call::stop_for_good`). So do those that wait for a P with their thread, in whatever call: they may hold locks too, and their threads what the runtime
+    /// has. After a heavy fence: who goes into RT from then on sees that all has stopped, so it is enough that each M was outside once.
     fn release_stopped(&self) {
         loop {
             let mut again = false;
@@ -300,9 +301,11 @@ impl Shared {
                         m.note.leave_last();
                         // In this order: who is seen to have no P has said before whether it sleeps in the handler.
                         again |= !m.outside.was(m.look());
-                        if m.in_handler.load(Relaxed) {
-                            m.hand(ptr::null());
+                        if m.in_handler.load(Relaxed) || m.awaits_p.load(Relaxed) {
                             again = true;
+                            if !m.is_handed() {
+                                m.hand(ptr::null()); // a P would be lost
+                            }
                         }
                     });
                 });

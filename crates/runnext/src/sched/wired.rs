@@ -4,7 +4,8 @@
 //! function that is not said to block, does not switch: its thread keeps it, gives the P away and sleeps. It is queued like any other when it is woken, and
 //! whoever dequeues it hands over the P (`worker::dispatch`). One that was preempted sleeps in the same way (`preempt`).
 
-use std::sync::atomic::Ordering::*;
+use std::ptr;
+use std::sync::atomic::{Ordering::*, fence};
 
 use runnext_core::park::Parked;
 
@@ -55,7 +56,14 @@ fn sleep_wired(m: &'static M, g: &G, p: &P) {
 /// Sleeps until somebody hands a P to this thread: a dispatcher, or one who has no other thread for it. False: the runtime has
 /// stopped.
 pub(super) fn resume_wired(m: &M, g: &G) -> bool {
-    let p = m.wait_for_p();
+    m.awaits_p.store(true, Relaxed);
+    fence(SeqCst); // seen waiting, or it sees that all has stopped: `Shared::release_stopped` sends it on
+    let stopped = m.shared().stopped.load(Relaxed);
+    let p = match stopped && !m.is_handed() {
+        true => ptr::null(),
+        false => m.wait_for_p(),
+    };
+    m.awaits_p.store(false, Relaxed);
     if p.is_null() {
         m.set_robbed();
         return false;
