@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::time::Duration;
 
-use runnext::chan::{self, SendError};
+use runnext::chan::{self, Select, SendError};
 use runnext::select;
 use runnext::sync::Mutex;
 
@@ -117,4 +117,49 @@ fn thirty_two_cases_were_too_many_to_compile() {
         assert_eq!(got, (which, which * which));
     }
     assert!(rx.is_empty());
+}
+
+/// Of several cases of one channel the one that was written first was done each time, if the select had to wait.
+#[runnext::test(procs = 1, preemption = false)]
+fn a_select_that_waited_always_did_the_first_of_its_duplicates() {
+    const PICKS: usize = 400;
+    let (tx, rx) = chan::bounded(0);
+    let sender = {
+        let tx = tx.clone();
+        runnext::go(move || {
+            for _ in 0..PICKS {
+                select! {
+                    send(tx, 0) -> res => res.unwrap(),
+                    send(tx, 1) -> res => res.unwrap(),
+                    send(tx, 2) -> res => res.unwrap(),
+                }
+            }
+        })
+    };
+    let mut picks = [0; 3];
+    for _ in 0..PICKS {
+        common::until_waits(&sender, "select");
+        picks[rx.recv().unwrap()] += 1;
+    }
+    sender.join().unwrap();
+    // 133 are expected of each; fewer than 80 in one run of many millions.
+    assert!(picks.iter().all(|&n| n >= 80), "{picks:?}");
+
+    let receiver = runnext::go(move || {
+        let mut picks = [0; 3];
+        let mut select = Select::new();
+        (0..3).for_each(|index| assert_eq!(select.recv(&rx), index));
+        for _ in 0..PICKS {
+            let op = select.select();
+            picks[op.index()] += 1;
+            op.recv(&rx).unwrap();
+        }
+        picks
+    });
+    for _ in 0..PICKS {
+        common::until_waits(&receiver, "select");
+        tx.send(0).unwrap();
+    }
+    let picks = receiver.join().unwrap();
+    assert!(picks.iter().all(|&n| n >= 80), "{picks:?}");
 }

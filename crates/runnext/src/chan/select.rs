@@ -11,7 +11,7 @@
 //! 1 *look*: probe all cases without locks. If some are ready choose one of them by the dice and attempt it alone; if it was
 //!   lost to somebody else look again.
 //! 2 *default*: probe all once more. Nothing ready and no stamp moved: give up. Otherwise look again.
-//! 3 *wait*: draw a ticket and queue up at each channel in turn. A case that is ready by now is attempted under its lock,
+//! 3 *wait*: draw a ticket and queue up at each channel, in an order that the dice decide. A case that is ready by now is attempted under its lock,
 //!   after claiming the own ticket, so that nobody serves this wait any more; if the attempt fails (the peer was
 //!   in the same position, or served meanwhile) leave all queues and look again. Else park.
 //! 4 *leave*: the server has taken its node out; take out the others, O(1) each.
@@ -73,6 +73,8 @@ pub struct Case {
     node: Option<Node>,
     stamp: usize,
     ready: bool,
+    /// Not of this case: the index of the one that queues up at this place in the order.
+    queues_here: usize,
 }
 
 /// The case that was done.
@@ -190,6 +192,7 @@ impl Case {
             node: None,
             stamp: 0,
             ready: false,
+            queues_here: 0,
         }
     }
 
@@ -344,9 +347,11 @@ fn wait_for_one(cases: &mut [Case], limit: Limit) -> Turn {
     };
     let mut call = Call::begin();
     let ticket = call.waiter().draw();
+    shuffle(cases, &call);
     let (queued, step) = queue_all(cases, &call, ticket);
+    let index = cases.get(queued).map_or(0, |case| case.queues_here);
     let mut chosen = Chosen {
-        index: queued,
+        index,
         closed: false,
         peer: None,
     };
@@ -372,51 +377,73 @@ fn wait_for_one(cases: &mut [Case], limit: Limit) -> Turn {
             if let Some(peer) = peer {
                 call.wake(peer);
             }
-            chosen.peer = cases[queued].node.as_ref().and_then(|node| node.peer());
+            chosen.peer = cases[index].node.as_ref().and_then(|node| node.peer());
         }
         Some(Step::Closed) => chosen.closed = true,
         Some(Step::Promised(peer)) => {
             call.wake(peer);
-            cases[..queued].iter().for_each(Case::leave);
+            leave_first(cases, queued);
             call.park(WaitReason::Select);
-            return match cases[queued].outcome() {
+            return match cases[index].outcome() {
                 Outcome::Done => Turn::Chosen(chosen),
                 _ => Turn::Again,
             };
         }
         Some(Step::Again | Step::Blocked) => {
-            cases[..queued].iter().for_each(Case::leave);
+            leave_first(cases, queued);
             // Two selects that met like this must not meet again in step.
             for _ in 0..roll(&call, 64) {
                 hint::spin_loop();
             }
             drop(call);
             // SAFETY: the maker's promise. The call is closed.
-            unsafe { (cases[queued].ops.prepare)(cases[queued].chan) };
+            unsafe { (cases[index].ops.prepare)(cases[index].chan) };
             return Turn::Again;
         }
     }
-    cases[..queued].iter().for_each(Case::leave);
+    leave_first(cases, queued);
     Turn::Chosen(chosen)
+}
+
+/// Throws the dice for the order of queueing up. Of several cases of one channel its queue serves the one that came first.
+fn shuffle(cases: &mut [Case], call: &Call) {
+    if let Some(first) = cases.first_mut() {
+        first.queues_here = 0;
+    }
+    for place in 1..cases.len() {
+        let other = roll(call, place as u32 + 1) as usize;
+        cases[place].queues_here = cases[other].queues_here;
+        cases[other].queues_here = place;
+    }
 }
 
 /// Queues up at one channel after the other, until one has something to say. How many are queued, and what that is.
 fn queue_all(cases: &mut [Case], call: &Call, ticket: Ticket) -> (usize, Option<Step>) {
-    for (index, case) in cases.iter_mut().enumerate() {
-        let mode = match index {
+    for place in 0..cases.len() {
+        let mode = match place {
             0 => Mode::Queue,
             _ => Mode::QueueMore(ticket),
         };
-        match case.attempt(call, Some(ticket), mode) {
+        let index = cases[place].queues_here;
+        match cases[index].attempt(call, Some(ticket), mode) {
             Step::Blocked => {}
             // The nodes of the cases behind are of an earlier turn, or none: nothing happened to them in this one.
             step => {
-                cases[index + 1..].iter_mut().for_each(|c| c.node = None);
-                return (index, Some(step));
+                for behind in place + 1..cases.len() {
+                    let index = cases[behind].queues_here;
+                    cases[index].node = None;
+                }
+                return (place, Some(step));
             }
         }
     }
     (cases.len(), None)
+}
+
+/// The first `n` that have queued up leave.
+fn leave_first(cases: &[Case], n: usize) {
+    let first = cases[..n].iter().map(|case| case.queues_here);
+    first.for_each(|index| cases[index].leave());
 }
 
 /// The wait is over: which node was served? The others leave.
