@@ -3,6 +3,7 @@
 mod common;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering::*};
 use std::thread;
 use std::time::Duration;
 
@@ -202,4 +203,32 @@ fn a_channel_whose_places_are_promised_is_full() {
     assert_eq!(tx.try_send(1), Err(TrySendError::Full(1)));
     give_up(op);
     assert!(!tx.is_full() && !rx.is_full());
+}
+
+/// Drops of two values that both panic, when the last receiver went, ended the process. So did one if its goroutine was panicking.
+#[test]
+fn values_whose_drops_panic_ended_the_process() {
+    struct Bad(&'static AtomicUsize);
+    impl Drop for Bad {
+        fn drop(&mut self) {
+            resume_unwind(Box::new(self.0.fetch_add(1, SeqCst)));
+        }
+    }
+    static DROPPED: AtomicUsize = AtomicUsize::new(0);
+    for (tx, rx) in [chan::bounded(3), chan::unbounded()] {
+        (0..3).for_each(|_| tx.send(Bad(&DROPPED)).unwrap_or_else(|_| unreachable!()));
+        let panic = catch_unwind(AssertUnwindSafe(|| drop(rx))).unwrap_err();
+        assert_eq!(panic.downcast_ref(), Some(&0_usize), "not the first one");
+        assert_eq!(DROPPED.swap(0, SeqCst), 3);
+        assert!(tx.is_closed());
+    }
+    let (tx, rx) = chan::bounded(2);
+    (0..2).for_each(|_| tx.send(Bad(&DROPPED)).unwrap_or_else(|_| unreachable!()));
+    let panic = catch_unwind(AssertUnwindSafe(|| {
+        let _rx = rx;
+        resume_unwind(Box::new("its own"));
+    }))
+    .unwrap_err();
+    assert_eq!(panic.downcast_ref(), Some(&"its own"));
+    assert_eq!(DROPPED.load(SeqCst), 2);
 }

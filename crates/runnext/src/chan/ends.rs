@@ -1,8 +1,10 @@
 //! The two ends of a channel: what users hold, and the blocking operations.
 
-use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::any::Any;
+use std::panic::{self, AssertUnwindSafe, RefUnwindSafe, UnwindSafe};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*, fence};
+use std::thread;
 use std::time::Duration;
 
 use runnext_core::chain::Chain;
@@ -21,6 +23,7 @@ use crate::g::WaitReason;
 use crate::instant::Instant;
 use crate::sched::call::{self, Call};
 use crate::sched::timers::NEVER;
+use crate::swallow;
 
 /// A channel with room for `cap` values; 0 makes a *rendezvous* channel, where each send waits for its receive.
 ///
@@ -611,20 +614,30 @@ impl<T> Drop for Receiver<T> {
         if count.fetch_sub(1, Release) == 1 {
             fence(Acquire);
             self.close();
-            // Also if the drop of a value panics.
-            let _leave = Leave(shared);
-            // Nobody can receive them any more: they go now, not with the last sender.
-            while self.try_recv().is_ok() {}
+            let panicked = self.drop_all();
+            // SAFETY: the last receiver.
+            unsafe { leave(shared) };
+            match panicked {
+                Some(payload) if !thread::panicking() => panic::resume_unwind(payload),
+                payload => _ = swallow::panics(move || drop(payload)),
+            }
         }
     }
 }
 
-/// Leaves the channel when dropped. Made by the last receiver.
-struct Leave<T>(NonNull<Shared<T>>);
-
-impl<T> Drop for Leave<T> {
-    fn drop(&mut self) {
-        // SAFETY: the last receiver made it, once.
-        unsafe { leave(self.0) };
+impl<T> Receiver<T> {
+    /// Nobody can receive the values any more: they go now, not with the last sender. All of them do, also behind one whose drop panics; returns
+    /// the first panic. Not left to the unwinding, where a second one would end the process.
+    fn drop_all(&self) -> Option<Box<dyn Any + Send>> {
+        let mut first = None;
+        while let Ok(value) = self.try_recv() {
+            if let Err(payload) = panic::catch_unwind(AssertUnwindSafe(move || drop(value))) {
+                match first {
+                    None => first = Some(payload),
+                    Some(_) => _ = swallow::panics(move || drop(payload)),
+                }
+            }
+        }
+        first
     }
 }
