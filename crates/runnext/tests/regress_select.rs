@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::time::Duration;
@@ -162,4 +164,53 @@ fn a_select_that_waited_always_did_the_first_of_its_duplicates() {
     }
     let picks = receiver.join().unwrap();
     assert!(picks.iter().all(|&n| n >= 80), "{picks:?}");
+}
+
+/// crossbeam's `Select` may be made in one place and used in others. Ours had to stay where it was made.
+#[runnext::test]
+fn a_dynamic_select_could_not_be_sent() {
+    let (tx, rx) = chan::bounded(0);
+    let (results, sums) = chan::bounded(4);
+    let mut receives = Select::new();
+    receives.recv(&rx);
+    runnext::scope(|s| {
+        for _ in 0..3 {
+            let mut select = receives.clone();
+            let (rx, results) = (&rx, results.clone());
+            s.go(move || {
+                let got = |_| select.select().recv(rx).ok();
+                results.send((0..).map_while(got).sum::<u32>()).unwrap();
+            });
+        }
+        std::thread::scope(|threads| {
+            let (shared, rx, results) = (&receives, &rx, results.clone());
+            threads.spawn(move || {
+                let mut select = shared.clone();
+                let got = |_| select.select().recv(rx).ok();
+                results.send((0..).map_while(got).sum()).unwrap();
+            });
+            (1..=1000).for_each(|n| tx.send(n).unwrap());
+            tx.close();
+        });
+    });
+    assert_eq!(sums.iter().take(4).sum::<u32>(), 500_500);
+}
+
+/// What it receives there and may not be there is not dropped there.
+#[test]
+fn a_value_that_may_not_be_sent_is_not_dropped_by_a_thread_it_was_not_sent_to() {
+    let (tx, rx) = chan::bounded(1);
+    let rc = Rc::new(());
+    let drops_one = |mut select: Select<'_>| {
+        let op = select.select();
+        assert!(catch_unwind(AssertUnwindSafe(|| drop(op))).is_err());
+    };
+    let mut select = Select::new();
+    select.recv(&rx);
+    tx.send(rc.clone()).unwrap();
+    drops_one(select.clone());
+    assert_eq!(Rc::strong_count(&rc), 1);
+    tx.send(rc.clone()).unwrap();
+    std::thread::scope(|s| _ = s.spawn(move || drops_one(select)));
+    assert_eq!(Rc::strong_count(&rc), 2, "lost, but not touched");
 }

@@ -5,11 +5,15 @@
 //! kept free; at a rendezvous channel it is the receiver, claimed and waiting. A receive needs no
 //! promise: each has a place for its value on the heap, and what was received waits there for
 //! [`SelectedOperation::recv`]. So whatever was chosen completes without blocking.
+//!
+//! A `Select` goes to other threads whatever its channels carry, as crossbeam's does. Values that may not are moved there at most, into their places:
+//! to take one out needs the receiver, which stays; and one that nobody takes out is dropped only by who added the operation ([`By`]).
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::mem::{ManuallyDrop, MaybeUninit};
+use std::mem::{ManuallyDrop, MaybeUninit, needs_drop};
 use std::ptr::{self, NonNull};
+use std::thread::{self, ThreadId};
 use std::time::Duration;
 
 use runnext_core::rendezvous;
@@ -18,6 +22,7 @@ use super::error::{RecvError, SelectTimeoutError, SendError, TrySelectError};
 use super::select::{self, Case, Limit};
 use super::wait::Node;
 use super::{Chan, Receiver, Sender};
+use crate::goroutine::{self, Goroutine};
 use crate::instant::Instant;
 use crate::sched::call::Call;
 
@@ -38,7 +43,8 @@ use crate::sched::call::Call;
 /// assert_eq!((index, op.recv(&channels[index].1)), (3, Ok("three")));
 /// ```
 ///
-/// A clone has the same operations, under the same indices.
+/// A clone has the same operations, under the same indices. A `Select` may be sent to another thread or goroutine; what it chose is completed where
+/// it was chosen.
 #[derive(Clone, Default)]
 pub struct Select<'a> {
     ops: Vec<Option<Op<'a>>>,
@@ -52,6 +58,8 @@ struct Op<'a> {
     /// For receives.
     place: Option<Place>,
     new_place: Option<fn() -> Place>,
+    /// For receives of values with a drop.
+    by: Option<By>,
     /// For sends: gives up what was promised.
     give_up: unsafe fn(*const (), &Call),
     borrows: PhantomData<&'a ()>,
@@ -62,8 +70,28 @@ impl Clone for Op<'_> {
     fn clone(&self) -> Self {
         Op {
             place: None,
+            by: self.by.clone(),
             ..*self
         }
+    }
+}
+
+// SAFETY: the ends are borrowed, and used through the functions beside them, which are the same on each thread: a channel's own state may be shared
+// whatever it carries. Of the values themselves see the header: places are empty but during a wait, and move with the `SelectedOperation`, which stays.
+unsafe impl Send for Select<'_> {}
+// SAFETY: all that a shared one can do is to be cloned, which touches no place, and to count its operations.
+unsafe impl Sync for Select<'_> {}
+
+/// Who added an operation: nobody else has to do with values that may not be sent.
+#[derive(Clone, PartialEq, Eq)]
+enum By {
+    Goroutine(Goroutine),
+    Thread(ThreadId),
+}
+
+impl By {
+    fn me() -> By {
+        goroutine::current().map_or_else(|| By::Thread(thread::current().id()), By::Goroutine)
     }
 }
 
@@ -145,6 +173,7 @@ impl<'a> Select<'a> {
             },
             place: None,
             new_place: Some(Place::new::<T>),
+            by: needs_drop::<T>().then(By::me),
             give_up: |_, _| {},
             borrows: PhantomData,
         })
@@ -169,6 +198,7 @@ impl<'a> Select<'a> {
             case: |end, _| unsafe { Case::promise(&*end.cast::<Sender<T>>()) },
             place: None,
             new_place: None,
+            by: None,
             // SAFETY: as above.
             give_up: |end, call| match unsafe { &*end.cast::<Sender<T>>() }.chan() {
                 Chan::Ring(ring) => ring.give_up().wake(|waiter| call.wake(waiter)),
@@ -338,6 +368,7 @@ impl<'a> Select<'a> {
             closed: chosen.closed,
             chan: cases[chosen.index].chan(),
             place,
+            by: op.by.clone(),
             peer: chosen.peer,
             end: op.end,
             give_up: op.give_up,
@@ -359,7 +390,8 @@ impl fmt::Debug for Select<'_> {
 /// For a send to a bounded channel a place in the buffer is reserved until then.
 ///
 /// # Panics
-/// Dropping an operation that was not completed panics: a peer may be waiting for it.
+/// Dropping an operation that was not completed panics: a peer may be waiting for it. What was received is dropped; it is lost if the operation was
+/// added by another thread or goroutine.
 ///
 /// # Example
 /// ```
@@ -385,6 +417,7 @@ pub struct SelectedOperation<'a> {
     chan: *const (),
     /// What was received. None for a send.
     place: Option<Place>,
+    by: Option<By>,
     /// The receiver a promise was made to.
     peer: Option<NonNull<Node>>,
     end: *const (),
@@ -437,6 +470,7 @@ impl SelectedOperation<'_> {
                 panic!("the chosen operation is not a receive from this channel");
             }
         };
+        self.by = None;
         let this = ManuallyDrop::new(self);
         match this.closed {
             true => Err(RecvError),
@@ -519,7 +553,12 @@ impl Drop for SelectedOperation<'_> {
                 None => unsafe { (self.give_up)(self.end, &call) },
             }
         }
-        if !std::thread::panicking() {
+        if let Some(place) = &mut self.place
+            && self.by.as_ref().is_some_and(|by| *by != By::me())
+        {
+            place.full = false; // it may belong to another thread: see the header
+        }
+        if !thread::panicking() {
             panic!(
                 "operation {} of a select was chosen and not completed: call `recv` or `send` on it",
                 self.index
