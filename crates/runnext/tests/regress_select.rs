@@ -214,3 +214,18 @@ fn a_value_that_may_not_be_sent_is_not_dropped_by_a_thread_it_was_not_sent_to() 
     std::thread::scope(|s| _ = s.spawn(move || drops_one(select)));
     assert_eq!(Rc::strong_count(&rc), 2, "lost, but not touched");
 }
+
+/// A program that imports all it needs from crossbeam-channel did not compile with `runnext::chan` in its place.
+#[test]
+fn select_was_not_among_the_names_of_channels() {
+    use runnext::chan::{Receiver, never, select, unbounded};
+    let (s, r) = unbounded();
+    let quiet: Receiver<u8> = never();
+    s.send(7).unwrap();
+    let got = select! {
+        recv(r) -> msg => msg,
+        recv(quiet) -> _ => unreachable!(),
+    };
+    assert_eq!(got, Ok(7));
+    chan::select! { recv(r) -> _ => unreachable!(), default => {} }
+}

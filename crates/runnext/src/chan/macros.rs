@@ -101,6 +101,9 @@ macro_rules! select {
     };
 }
 
+// Where crossbeam-channel has it, too: so its imports can be swapped for ours.
+pub use select;
+
 /// What is temporary in a value ends before the wait in each edition:
 ///
 /// ```edition2021

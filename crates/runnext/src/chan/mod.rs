@@ -63,6 +63,7 @@ pub use error::{
     TrySelectError, TrySendError,
 };
 pub use iter::{IntoIter, Iter, TryIter};
+pub use macros::select;
 
 // Files, from the bottom: `wait` who waits, and with which locks · `clock` the kind that only the runtime has; the others, and the trait `Flavor` of all
 // of them, are in `runnext_core` · `op` blocking operations on any kind · `ends` what users hold, `looks` what those tell · `select` the machinery of a select, on cases whose
