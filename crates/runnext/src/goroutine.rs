@@ -146,7 +146,8 @@ pub fn yield_now() {
 /// A point in a long computation where the goroutine lets others run if the scheduler asked it to; otherwise it costs one
 /// load and a branch.
 ///
-/// Preemption needs no checkpoints; but yielding at one is cheaper than a signal, and CPU limits are kept most exactly there.
+/// Preemption needs no checkpoints; but yielding at one is cheaper than a signal, and CPU limits are kept most exactly there. Where preemption is switched
+/// off, a goroutine that has used up its time slice while others wait yields here.
 ///
 /// # Blocks
 /// The goroutine, if the scheduler has asked it to give way.

@@ -94,6 +94,11 @@ impl Note {
         self.left.load(Relaxed) != NONE
     }
 
+    /// Whether the one that was left last is for this turn.
+    pub(crate) fn is_for(&self, slice: u32) -> bool {
+        self.slice.load(Relaxed) == slice
+    }
+
     /// Takes it.
     pub(crate) fn take(&self) -> Option<Asked> {
         match self.left.swap(NONE, Acquire) {

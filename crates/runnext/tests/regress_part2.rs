@@ -5,13 +5,13 @@ mod stall;
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{built, child, cpu_time, runtime, thread_id, until, until_asleep};
-use runnext::{Priority, Runtime, TaskGroup, go, set_procs, yield_now};
+use runnext::{Priority, Runtime, TaskGroup, chan, go, set_procs, time, yield_now};
 use stall::{Hogs, hog_for, watchdog};
 
 fn impatient(procs: usize) -> Runtime {
@@ -458,5 +458,57 @@ fn all_slices_of_a_tick_are_charged() {
         .expect("ends");
         assert!(charged > used / 2, "{charged:?} of {used:?}");
         assert!(charged <= used, "{charged:?} of {used:?}");
+    });
+}
+
+/// Nobody asked for it: the first of these ran for ever, and not even a sleeper came after it.
+#[test]
+fn checkpoints_give_way_without_preemption() {
+    let _dog = watchdog("checkpoints without preemption");
+    let rt = built(Runtime::builder().procs(1).preemption(false));
+    rt.run(|| {
+        let turns = [(); 3].map(|()| Arc::new(AtomicU64::new(0)));
+        let stop = Arc::new(AtomicBool::new(false));
+        let loops = turns.each_ref().map(|turns| {
+            let (turns, stop) = (Arc::clone(turns), Arc::clone(&stop));
+            go(move || {
+                while !stop.load(Relaxed) {
+                    turns.fetch_add(1, Relaxed);
+                    runnext::checkpoint();
+                }
+            })
+        });
+        time::sleep(Duration::from_millis(1));
+        while turns.iter().any(|turns| turns.load(Relaxed) == 0) {
+            runnext::checkpoint(); // as they do
+        }
+        stop.store(true, Relaxed);
+        loops.map(|looping| looping.join().unwrap());
+    });
+}
+
+/// Only there: who switches preemption off relies on the order of what runs, however long a turn takes.
+#[test]
+fn calls_do_not_give_way_without_preemption() {
+    let _dog = watchdog("calls without preemption");
+    let rt = built(Runtime::builder().procs(1).preemption(false));
+    rt.run(|| {
+        let ran = Arc::new(AtomicBool::new(false));
+        let other = {
+            let ran = Arc::clone(&ran);
+            go(move || ran.store(true, Relaxed))
+        };
+        let (tx, rx) = chan::bounded(1);
+        let me = runnext::current().unwrap();
+        let begin = Instant::now();
+        while begin.elapsed() < Duration::from_millis(100) {
+            tx.send(me.id()).unwrap();
+            rx.recv().unwrap();
+        }
+        assert!(!ran.load(Relaxed), "a call gave way");
+        while !ran.load(Relaxed) {
+            runnext::checkpoint();
+        }
+        other.join().unwrap();
     });
 }

@@ -148,8 +148,8 @@ impl Builder {
 
     /// Whether goroutines that compute for longer than a time slice are preempted. Default true. `RUNNEXT_PREEMPTION`.
     ///
-    /// Without preemption a goroutine keeps its processor until it waits or yields. So does a loop that polls (`try_recv`, `select!` with `default`),
-    /// unless it calls [`yield_now`](crate::yield_now).
+    /// Without preemption a goroutine keeps its processor until it waits or yields; at a [`checkpoint`](crate::checkpoint) it yields once it has used up a
+    /// time slice and others wait. A loop that polls (`try_recv`, `select!` with `default`) keeps it too, unless it calls one of these.
     ///
     /// # Example
     /// ```

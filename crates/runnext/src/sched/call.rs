@@ -16,6 +16,8 @@
 //!         stops the goroutine here for ever, unless it is in a blocking section. Calls that acquire something also check for that note
 //!         before they begin ([`Call::begin`]), in a section too.
 //! poll:   an attempt that found nothing, and may be repeated in a loop, is a checkpoint that keeps its thread ([`checkpoint_here`]).
+//!         Without preemption notes say only that a slice is used up, and are for [`checkpoint`] alone: who switched preemption off relies on the order
+//!         in which goroutines run.
 //! park:   publish the waiter first, drop all locks, then [`Call::park`]. Returns with the call still open, perhaps on
 //!         another thread.
 //! wake:   [`Call::wake`], after all locks are dropped.
@@ -283,7 +285,7 @@ impl Drop for Call {
         if let Some(m) = self.m {
             m.leave();
             if m.note.is_left() && !self.brief {
-                give_way(m, Way::Switch);
+                give_way(m, Way::AfterCall);
             }
         } else if self.brief
             && let Some(m) = m::current()
@@ -507,11 +509,13 @@ pub(super) fn take_p(m: &M, p: *const P) {
     m.take(to);
 }
 
-/// How a goroutine gives way.
+/// Where a goroutine gives way, and how.
 #[derive(Clone, Copy)]
 enum Way {
-    /// It may go on on another thread.
-    Switch,
+    /// At the end of a call; it may go on on another thread.
+    AfterCall,
+    /// At a place in its code that was made for that; likewise.
+    Checkpoint,
     /// Its thread waits with it, as when it is preempted.
     Wired,
 }
@@ -519,6 +523,9 @@ enum Way {
 /// Somebody asked this thread to give way: on the way out of a call, or at a checkpoint.
 #[cold]
 fn give_way(m: &'static M, way: Way) {
+    if !matches!(way, Way::Checkpoint) && is_for_a_checkpoint(m) {
+        return;
+    }
     let Some(asked) = m.note.take() else {
         return;
     };
@@ -541,7 +548,7 @@ fn give_way(m: &'static M, way: Way) {
         }
         m.shared().observe.preempted(Why::Asked, asked.at, g);
         match way {
-            Way::Switch => call.yield_now(),
+            Way::AfterCall | Way::Checkpoint => call.yield_now(),
             Way::Wired => yield_wired(m, g),
         }
     }
@@ -563,7 +570,21 @@ fn stop_first(m: &'static M) {
     if m.home.get() == Home::Blk && is_to_stop(m) {
         m.shared().freeze(m); // nothing was taken yet, so the section need not go on
     }
-    give_way(m, Way::Switch);
+    give_way(m, Way::AfterCall);
+}
+
+/// Whether the note waits for the next checkpoint. One for a turn that is over goes, or each call would come here.
+fn is_for_a_checkpoint(m: &M) -> bool {
+    let shared = m.shared();
+    if shared.config.preemption || shared.groups.is_used() || shared.stopped.load(Relaxed) {
+        return false;
+    }
+    // SAFETY: Ps live as long as the runtime; if another has it by now, the numbers differ.
+    let p = unsafe { m.p_ptr().as_ref() };
+    if !p.is_some_and(|p| m.note.is_for(p.slice.load(Relaxed))) {
+        m.note.withdraw();
+    }
+    true
 }
 
 /// Whether what runs here is stopped when all has: a future is dropped when its poll returns, and whom an errand is to wake may be of another runtime.
@@ -613,7 +634,7 @@ pub(crate) fn spinning_helps() -> bool {
 #[inline]
 pub(crate) fn checkpoint() {
     if note::any() {
-        checkpoint_slow(Way::Switch);
+        checkpoint_slow(Way::Checkpoint);
     }
 }
 

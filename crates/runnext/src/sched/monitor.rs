@@ -13,6 +13,7 @@
 //! | USER, computing, and a light goroutine waits                     | asks the thread to give way (`preempt::request`)   |
 //! | the same in a group's turn, and one without a group waits        | what the policy says (`Shared::claim_for_root`)    |
 //! | USER, the same slice for longer than it may last, no CPU timer   | asks the thread to give way                        |
+//! | the same without preemption                                      | leaves a note for its next checkpoint              |
 //!
 //! At the limit of threads all may sleep with goroutines that are locked to them, while Ps are idle. Then it looks after timers and
 //! descriptors itself, as if no P were idle, and hands a P to the thread of whoever wakes up.

@@ -252,7 +252,7 @@ impl Keeper {
         light: &mut usize,
     ) -> u64 {
         if !self.shared.config.preemption {
-            return u64::MAX;
+            return self.note_for_checkpoint(p, m, look);
         }
         if self.is_lively(p) {
             // It was, until this one came.
@@ -305,6 +305,21 @@ impl Keeper {
         } else {
             u64::MAX
         }
+    }
+
+    /// Without preemption: who has used up a slice while others wait finds a note at its next checkpoint. With groups who ends turns sees to it. Returns as
+    /// [`consider_asking`](Self::consider_asking).
+    fn note_for_checkpoint(&self, p: &P, m: &M, look: &Look) -> u64 {
+        if self.shared.groups.is_used() || !self.shared.waits_for(p) {
+            return u64::MAX;
+        }
+        let slice = self.shared.config.time_slice.as_nanos() as u64;
+        let ran = look.at - look.since; // by the clock: the CPU time of one that makes calls is not always looked at
+        if ran < slice {
+            return (slice - ran).max(FAST_NS);
+        }
+        m.note.leave(look.slice, false);
+        u64::MAX
     }
 }
 
