@@ -217,6 +217,24 @@ pub fn set_quickack(socket: BorrowedFd<'_>, on: bool) -> io::Result<()> {
     .map(drop)
 }
 
+/// Whether `fd` is a TCP socket. No, if it is no socket at all.
+pub fn is_tcp(fd: BorrowedFd<'_>) -> bool {
+    let mut protocol: libc::c_int = 0;
+    let mut len = size_of::<libc::c_int>() as socklen_t;
+    // SAFETY: both are ours, and the length is that of the value.
+    let asked = check(unsafe {
+        syscall!(
+            libc::SYS_getsockopt,
+            fd.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PROTOCOL,
+            &raw mut protocol,
+            &raw mut len
+        )
+    });
+    asked.is_ok() && protocol == libc::IPPROTO_TCP
+}
+
 /// Makes calls on `fd` block, or not: a property of the open file, shared by all its descriptors.
 ///
 /// # Errors
@@ -272,6 +290,18 @@ mod tests {
         assert_eq!(recv(b.as_fd(), &mut [0]).unwrap(), 0);
         let gone = send(b.as_fd(), b"x").unwrap_err(); // and no SIGPIPE
         assert_eq!(gone.kind(), io::ErrorKind::BrokenPipe);
+    }
+
+    #[test]
+    fn what_is_tcp() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        assert!(is_tcp(listener.as_fd()));
+        let others = [
+            OwnedFd::from(std::net::UdpSocket::bind("127.0.0.1:0").unwrap()),
+            OwnedFd::from(std::os::unix::net::UnixStream::pair().unwrap().0),
+            OwnedFd::from(std::fs::File::open("/dev/null").unwrap()),
+        ];
+        assert!(others.iter().all(|other| !is_tcp(other.as_fd())));
     }
 
     #[test]

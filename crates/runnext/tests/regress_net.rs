@@ -7,7 +7,7 @@ use std::io::{ErrorKind, IoSlice, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
-use std::task::{Context, Wake, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use common::{built, cpu_time, runtime, thread_id, until, until_asleep, until_waits};
@@ -459,5 +459,29 @@ fn an_error_queue_kept_a_plain_thread_busy() {
         std::thread::sleep(Duration::from_millis(5));
         socket.set_read_deadline(Some(Instant::now())).unwrap();
         assert!(waits.join().unwrap().is_err());
+    });
+}
+
+/// A short read of TCP means that there is no more for now. Of datagrams, in a `TcpStream` made of a descriptor, it does not: the
+/// second of two was not read until a third came.
+#[test]
+fn a_stream_of_datagrams_was_thought_empty_after_the_first() {
+    let here = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let there = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    here.connect(there.local_addr().unwrap()).unwrap();
+    there.connect(here.local_addr().unwrap()).unwrap();
+    let stream = TcpStream::from(OwnedFd::from(here));
+    cooperative().run(|| {
+        let mut buf = [0; 16];
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(stream.poll_read(&mut cx, &mut buf).is_pending()); // watched from here on
+        there.send(b"first").unwrap();
+        there.send(b"second").unwrap();
+        let first = block_on(poll_fn(|cx| stream.poll_read(cx, &mut buf)));
+        assert_eq!(first.unwrap(), 5);
+        match stream.poll_read(&mut cx, &mut buf) {
+            Poll::Ready(second) => assert_eq!(second.unwrap(), 6),
+            Poll::Pending => panic!("it waits for what is there"),
+        }
     });
 }

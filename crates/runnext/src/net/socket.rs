@@ -141,7 +141,7 @@ macro_rules! socket {
             /// ```
             pub fn from_std(socket: $std) -> std::io::Result<$name> {
                 let socket = $name(crate::net::socket::adopt(socket.into())?);
-                socket.take_over_timeouts();
+                socket.take_over();
                 Ok(socket)
             }
 
@@ -280,7 +280,7 @@ macro_rules! socket {
         impl From<std::os::fd::OwnedFd> for $name {
             fn from(fd: std::os::fd::OwnedFd) -> $name {
                 let socket = $name(crate::net::socket::adopt_anyway(fd));
-                socket.take_over_timeouts();
+                socket.take_over();
                 socket
             }
         }
@@ -506,8 +506,13 @@ macro_rules! limits {
                 self.set_write_deadline(when)
             }
 
-            fn take_over_timeouts(&self) {
+            /// Learns what there is to know of a descriptor that others have made: its time-outs, and whether a stream's short reads
+            /// mean what those of TCP do. Any socket may be in it.
+            fn take_over(&self) {
                 use crate::net::socket::Direction;
+                if !runnext_sys::net::is_tcp(self.0.fd()) {
+                    self.0.doubt_short_reads();
+                }
                 let (read, write) = (self.std().read_timeout(), self.std().write_timeout());
                 self.0.set_timeout(Direction::Read, read.ok().flatten());
                 self.0.set_timeout(Direction::Write, write.ok().flatten());

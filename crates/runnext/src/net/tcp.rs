@@ -593,7 +593,7 @@ impl TcpListener {
     }
 
     /// The standard library's listeners have no time-outs.
-    fn take_over_timeouts(&self) {}
+    fn take_over(&self) {}
 
     fn timeouts(&self) {}
 

@@ -414,7 +414,7 @@ impl UnixListener {
     }
 
     /// The standard library's listeners have no time-outs.
-    fn take_over_timeouts(&self) {}
+    fn take_over(&self) {}
 
     fn timeouts(&self) {}
 

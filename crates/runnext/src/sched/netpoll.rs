@@ -61,7 +61,7 @@ pub(super) use harvest::Harvest;
 pub(crate) use hub::Hub;
 pub(crate) use reactor::Alarm as ReactorAlarm;
 pub(crate) use slot::Direction;
-use slot::{DRAINED, Entry, Side, Slot, WAITING};
+use slot::{DRAINED, ENDING, Entry, Side, Slot, WAITING};
 pub(super) use wakers::leave;
 
 /// How often a call is tried again that nobody may tell us of. A guess.
@@ -193,6 +193,12 @@ impl Descriptor {
 
     pub(crate) fn is_shut(&self) -> bool {
         self.0.shut.load(Relaxed)
+    }
+
+    /// Notes that a read may get less than it asks for though there is more.
+    pub(crate) fn doubt_short_reads(&self) {
+        let side = self.0.side(Direction::Read);
+        side.word.fetch_or(ENDING, Relaxed);
     }
 
     /// How long one call in that direction waits.

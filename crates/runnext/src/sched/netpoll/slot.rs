@@ -13,7 +13,8 @@
 //! | WAITING | somebody is in the list, or a future has asked                       | under the lock                       |
 //! | DRAINED | the last call got less than it asked for: the next would find nothing| the caller, CAS; an event clears it, |
 //! |         |                                                                      | and `rouse_all`; a new deadline not  |
-//! | ENDING  | end of stream, error or urgent data: getting less proves nothing     | an event sets it, for good           |
+//! | ENDING  | end of stream, error, urgent data or not TCP: less proves nothing    | an event sets it, or who took the    |
+//! |         |                                                                      | descriptor over, for good            |
 //! | count   | events so far; new deadlines and the like (`rouse`) count as some    | an event                             |
 //!
 //! # Invariants
