@@ -2,9 +2,10 @@
 
 mod common;
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::io::{ErrorKind, IoSlice, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 use std::task::{Context, Poll, Wake, Waker};
@@ -13,7 +14,7 @@ use std::time::Duration;
 use common::{built, cpu_time, runtime, thread_id, until, until_asleep, until_waits};
 use runnext::net::{Shutdown, TcpListener, TcpStream, UdpSocket, UnixDatagram, UnixStream};
 use runnext::time::Instant;
-use runnext::{Runtime, TaskGroup, block_on, go, spawn};
+use runnext::{Runtime, TaskGroup, block_on, future, go, num_goroutines, spawn};
 
 /// A waker that counts, and is not the runtime's own.
 #[derive(Default)]
@@ -483,5 +484,37 @@ fn a_stream_of_datagrams_was_thought_empty_after_the_first() {
             Poll::Ready(second) => assert_eq!(second.unwrap(), 6),
             Poll::Pending => panic!("it waits for what is there"),
         }
+    });
+}
+
+/// A waker that counts the goroutines there are when it is used.
+#[derive(Default)]
+struct Census(AtomicUsize);
+
+impl Wake for Census {
+    fn wake(self: Arc<Self>) {
+        self.0.store(num_goroutines(), SeqCst);
+    }
+}
+
+/// The runtime wakes wakers of others in a goroutine of its own, and that was one too many for who had been woken by it: 2 were left when all
+/// but the caller had been joined.
+#[test]
+fn who_wakes_wakers_of_others_is_not_counted() {
+    runtime(1).run(|| {
+        let (socket, other) = UnixStream::pair().unwrap();
+        let census = Arc::<Census>::default();
+        let waker = Waker::from(Arc::clone(&census));
+        let mut cx = Context::from_waker(&waker);
+        assert!(socket.poll_read(&mut cx, &mut [0]).is_pending());
+        (&other).write_all(b"x").unwrap();
+        until(|| census.0.load(SeqCst) != 0);
+        assert_eq!(census.0.swap(0, SeqCst), 1, "an event");
+
+        let mut sleep = pin!(future::sleep(Duration::from_millis(1)));
+        assert!(sleep.as_mut().poll(&mut cx).is_pending());
+        until(|| census.0.load(SeqCst) != 0);
+        assert_eq!(census.0.load(SeqCst), 1, "a timer");
+        assert_eq!(num_goroutines(), 1);
     });
 }

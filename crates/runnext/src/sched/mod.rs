@@ -182,6 +182,8 @@ pub(crate) struct Shared {
     pub(crate) next_id: AtomicU64,
     /// Goroutines made outside any P. Those made on one, and all ends, are counted by the Ps.
     pub(crate) born_outside: AtomicU64,
+    /// Errands under way, which count as ended.
+    errands: AtomicUsize,
 }
 
 impl Shared {
@@ -225,6 +227,7 @@ impl Shared {
             draining: AtomicBool::new(false),
             next_id: AtomicU64::new(1),
             born_outside: AtomicU64::new(0),
+            errands: AtomicUsize::new(0),
             config,
         };
         shared.set_procs(procs);
@@ -331,7 +334,7 @@ impl Shared {
     }
 
     /// Goroutines that exist: spawned and not ended. Exact when nothing moves; otherwise never too few, for ends are read
-    /// before births, and who waits for the last to end must not miss one.
+    /// before births, and who waits for the last to end must not miss one. Errands under way do not count.
     pub(crate) fn live(&self) -> usize {
         let ended: u64 = self.all_ps().map(|p| p.stats.ended.load(Acquire)).sum();
         let born: u64 = self.all_ps().map(|p| p.stats.created.load(Relaxed)).sum();

@@ -320,10 +320,23 @@ impl Shared {
 
 /// The first function on a goroutine's stack; in RT.
 pub(super) fn entry(g: &G) {
-    drop(Call::resumed());
+    let call = Call::resumed();
+    if g.vtable().errand
+        && let Some(m) = call.m()
+    {
+        begin_errand(m);
+    }
+    drop(call);
     // SAFETY: it starts now, with its closure in the payload.
     let after = unsafe { (g.vtable().run)(g) };
     end(g, after).keep();
+}
+
+/// An errand is about to wake others, and counts as ended from here on: who has joined all others counts one. In RT, with a P.
+#[cold]
+fn begin_errand(m: &M) {
+    m.shared().errands.fetch_add(1, SeqCst); // first: it is in one of the counts all the time
+    bump_release(&m.p().stats.ended);
 }
 
 /// The result is in the payload: tells whoever waits for it. In user context; returns in RT.
@@ -334,8 +347,12 @@ pub(super) fn end(g: &G, after: After) -> Call {
     unsafe { g.clean() };
     let call = Call::brief_with_p();
     if let Some(m) = call.m() {
-        // Before anybody can see that it ended: who has joined all others counts one.
-        bump_release(&m.p().stats.ended);
+        if g.vtable().errand {
+            m.shared().errands.fetch_sub(1, SeqCst);
+        } else {
+            // Before anybody can see that it ended: who has joined all others counts one.
+            bump_release(&m.p().stats.ended);
+        }
     }
     tell(call, g, after)
 }
@@ -372,6 +389,9 @@ static REFUSED: AtomicU64 = AtomicU64::new(0);
 /// stack, which serves as the goroutine's: wherever it would switch, it stays (`call::must_stay`).
 #[cold]
 pub(super) fn fail(m: &M, g: &G, why: &NoStack) {
+    if g.vtable().errand {
+        begin_errand(m);
+    }
     m.leave();
     let message = format!("goroutine {} cannot start: no stack for it: {why}", g.id());
     // The first, then ever fewer: where one finds no room thousands may follow, and printing is a blocking call.

@@ -267,7 +267,7 @@ impl Shared {
 
     /// Those who find goroutines of this runtime in a wait list look whether they are gone from now on, if there are any.
     fn note_abandoned(&self) {
-        if self.live() != 0 {
+        if self.live() != 0 || self.errands.load(SeqCst) != 0 {
             wait::note_abandoned();
         }
     }
