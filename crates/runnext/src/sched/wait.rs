@@ -109,6 +109,15 @@ impl Waiter {
         ABANDONED.load(Relaxed) && self.is_abandoned()
     }
 
+    /// Its header, if it is a goroutine. It was taken out of a list, and is not woken yet.
+    pub(crate) fn header<'a>(self) -> Option<&'a G> {
+        match self.who() {
+            // SAFETY: it waits to be woken, so it has not ended, and its runtime's memory is there.
+            Who::Goroutine(g) => Some(unsafe { g.as_ref() }),
+            Who::Thread(_) => None,
+        }
+    }
+
     /// How entitled it is at `now`. It is in a list.
     pub(crate) fn rank(self, now: u64) -> Rank {
         let Who::Goroutine(g) = self.who() else {

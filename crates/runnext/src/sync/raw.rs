@@ -11,9 +11,13 @@
 //! |----------------------------|-----------------------|---------------------------------------------------------------|
 //! | how many locks a G holds   | its header, two counts| always, except for guards that were leaked or left the runtime|
 //! | which G holds this lock    | `owner`               | while the lock is held, but for the instants around a change  |
+//! | which G is to have it next | `heir`                | from when it is woken, or handed the lock, until it looks     |
 //!
-//! `owner` is null while a plain thread holds the lock. It is a hint of unknown age: it may be looked into only after
+//! `owner` is null while a plain thread holds the lock. Both are hints of unknown age: they may be looked into only after
 //! `Slab::contains` has said that it is a header of the reader's own runtime.
+//! An heir, of which there is one at most, counts as a holder from when it is woken: while it has not run nobody else is woken for the lock, or
+//! nobody else can have it. So its group's pause would be that of all who come after it, and they lend to it as to an owner. There is none
+//! where there are no groups.
 //! A guard may be dropped by another goroutine than took it: then the count of the one that took it goes down, not that of
 //! the one that dropped it.
 //!
@@ -83,10 +87,11 @@ impl Spot {
         }
     }
 
-    /// Leaves one token. Those who have been abandoned do not take it; it stays for who comes next. The most entitled go before others, within bounds.
-    pub(super) fn give(&self, call: &Call) {
+    /// Leaves one token. Those who have been abandoned do not take it; it stays for who comes next. The most entitled go before others, within bounds. Who
+    /// takes it is the `heir`.
+    fn give(&self, call: &Call, heir: &AtomicPtr<G>) {
+        let grouped = call.m().is_some_and(|m| m.shared().groups.is_used());
         let waiter = {
-            let grouped = call.m().is_some_and(|m| m.shared().groups.is_used());
             let mut inner = self.inner.lock();
             let Inner { queue, passed, .. } = &mut *inner;
             let waiter = match grouped {
@@ -99,6 +104,10 @@ impl Spot {
             waiter
         };
         if let Some(waiter) = waiter {
+            if grouped && let Some(g) = waiter.header() {
+                g.lock_taken(); // it sleeps, so nobody else counts
+                heir.store(g.ptr().as_ptr(), Relaxed);
+            }
             call.wake(waiter);
         }
     }
@@ -137,6 +146,7 @@ impl Spot {
 pub(super) struct RawMutex {
     state: MutexState,
     owner: AtomicPtr<G>,
+    heir: AtomicPtr<G>,
     spot: Spot,
 }
 
@@ -145,6 +155,7 @@ impl RawMutex {
         RawMutex {
             state: MutexState::new(),
             owner: AtomicPtr::new(ptr::null_mut()),
+            heir: AtomicPtr::new(ptr::null_mut()),
             spot: Spot::new(),
         }
     }
@@ -162,18 +173,34 @@ impl RawMutex {
     #[cold]
     #[inline(never)]
     fn lock_slow(&self, reason: WaitReason) {
-        self.state.lock_slow(&AtSpot {
-            spot: &self.spot,
-            owner: &self.owner,
-            reason,
-        });
+        self.state.lock_slow(&AtSpot { lock: self, reason });
         self.taken_after_wait();
     }
 
     /// Not inlined: before the wait the goroutine may have been on another thread.
     #[inline(never)]
     fn taken_after_wait(&self) {
-        self.taken();
+        match self.inherited() {
+            Some(g) => self.owner.store(g.ptr().as_ptr(), Relaxed), // it was counted
+            None => self.taken(),
+        }
+    }
+
+    /// The calling goroutine, if it is the heir; it is no more.
+    #[inline(always)]
+    fn inherited<'a>(&self) -> Option<&'a G> {
+        let g = m::current_g().filter(|g| ptr::eq(*g, self.heir.load(Relaxed)))?;
+        self.heir.store(ptr::null_mut(), Relaxed);
+        Some(g)
+    }
+
+    /// The calling goroutine waits again: whoever was faster has the lock. Not inlined, as above.
+    #[inline(never)]
+    fn disinherit(&self) {
+        if let Some(g) = self.inherited() {
+            g.lock_released();
+            settle(g);
+        }
     }
 
     #[inline(never)]
@@ -231,7 +258,7 @@ impl RawMutex {
         give_back_own();
         self.state.unlock_slow(left, |token| {
             let mut call = Call::enter();
-            self.spot.give(&call);
+            self.spot.give(&call, &self.heir);
             if token == Token::Lock {
                 call.make_way();
             }
@@ -251,7 +278,8 @@ impl RawMutex {
             _ => released_for(call, owner),
         }
         if let Some(left) = self.state.unlock_fast() {
-            self.state.unlock_slow(left, |_| self.spot.give(call));
+            self.state
+                .unlock_slow(left, |_| self.spot.give(call, &self.heir));
         }
     }
 
@@ -268,7 +296,7 @@ impl RawMutex {
         }
         if let Some(left) = self.state.unlock_fast() {
             self.state
-                .unlock_slow(left, |_| self.spot.give(&Call::brief()));
+                .unlock_slow(left, |_| self.spot.give(&Call::brief(), &self.heir));
         }
         if let Some(g) = g {
             settle(g);
@@ -354,16 +382,21 @@ pub(super) fn note_released<'a>(owner: *const G) -> Option<&'a G> {
 
 /// The gate of a locker, who enters the runtime only to wait.
 struct AtSpot<'a> {
-    spot: &'a Spot,
-    owner: &'a AtomicPtr<G>,
+    lock: &'a RawMutex,
     reason: WaitReason,
 }
 
 impl Gate for AtSpot<'_> {
     fn wait(&self, front: bool) {
         let place = if front { Place::Front } else { Place::Back };
-        groups::lend_to(self.owner.load(Relaxed));
-        self.spot.take(&mut Call::begin(), place, self.reason);
+        let RawMutex { owner, heir, .. } = self.lock;
+        self.lock.disinherit();
+        groups::lend_to(owner.load(Relaxed));
+        let heir = heir.load(Relaxed);
+        if !heir.is_null() {
+            groups::lend_to(heir);
+        }
+        (self.lock.spot).take(&mut Call::begin(), place, self.reason);
     }
 
     fn may_spin(&self, round: u32) -> bool {

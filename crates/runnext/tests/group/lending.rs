@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use runnext::chan::{self, Receiver, Sender};
 use runnext::sync::{Condvar, Mutex, MutexGuard, RwLock};
-use runnext::{Priority, Runtime, TaskGroup, yield_now};
+use runnext::{JoinHandle, Priority, Runtime, TaskGroup, time, yield_now};
 
 use crate::basics::compute;
 use crate::common::{built, until, until_waits};
@@ -287,4 +287,56 @@ fn locks_go_to_the_most_entitled_first_and_to_all_in_the_end() {
         (Some(16), Some(HIGH + 1)),
         "{order:?}"
     );
+}
+
+/// A group that pauses, with a goroutine of it that waits for `m`, which the caller holds. None of it takes the caller's turn.
+fn pauses_before(m: &'static Mutex<()>, then: impl FnOnce(&JoinHandle<()>)) -> TaskGroup {
+    let group = TaskGroup::builder("short of time").quota(0.01);
+    let group = group.priority(Priority::Low).build();
+    let waiter = group.go(|| drop(m.lock()));
+    until_waits(&waiter, "sync.Mutex.Lock");
+    then(&waiter);
+    group.go(|| {
+        compute(LONG); // for which it pauses for two seconds
+        yield_now();
+    });
+    until(|| group.stats().throttled);
+    group
+}
+
+/// One of a group that pauses was woken for a lock and could not look at it: nobody else was woken, though the lock was free.
+#[test]
+fn who_was_woken_for_a_lock_runs_in_the_name_of_who_waits() {
+    built(Runtime::builder().procs(1).preemption(false)).run(|| {
+        let m = leak(Mutex::new(()));
+        let held = m.lock();
+        let group = pauses_before(m, |_| ());
+        drop(held);
+        let held = m.lock();
+        let high = TaskGroup::builder("high").priority(Priority::High).build();
+        let second = high.go(|| drop(m.lock()));
+        until_waits(&second, "sync.Mutex.Lock");
+        drop(held);
+        second.join().unwrap();
+        assert!(group.stats().throttled);
+    });
+}
+
+/// One of a group that pauses was handed a lock, and did not count as its owner before it ran.
+#[test]
+fn who_was_handed_a_lock_runs_in_the_name_of_who_waits() {
+    built(Runtime::builder().procs(1).preemption(false)).run(|| {
+        let m = leak(Mutex::new(()));
+        let held = m.lock();
+        let mut again = None;
+        let group = pauses_before(m, |waiter| {
+            time::sleep(Duration::from_millis(2));
+            drop(held);
+            again = Some(m.lock());
+            until_waits(waiter, "sync.Mutex.Lock"); // for its turn, after so long
+        });
+        let mut held = again.expect("taken again");
+        Condvar::new().wait_timeout(&mut held, Duration::from_millis(1)); // gives it away, and does not make way
+        assert!(group.stats().throttled);
+    });
 }

@@ -3,7 +3,8 @@
 //! A goroutine that must wait for a lock (the *lender*) looks at the lock's owner. If the owner's lane is less entitled, the owner is queued in
 //! the lender's lane from now on, and its runs are charged to the lender's group, until it releases a lock that somebody waits for, or its last
 //! one. If the owner is in a list of its old lane, it is moved to the lender's, so that it runs when the lender would have. Lenders
-//! without a group lend the root lane. `RUNNEXT_DEBUG=lend=0` switches all this off.
+//! without a group lend the root lane. Who was woken for a lock, or handed it, and has not run yet counts as an owner (`sync/raw.rs`, `heir`).
+//! `RUNNEXT_DEBUG=lend=0` switches all this off.
 //!
 //! The owner of a `RwLock` is its writer: readers and other writers lend to it. A writer that waits for readers lends to nobody: there may be
 //! many readers, and no list of them is kept.
