@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::*;
 use runnext_core::owner::{Seen, State};
 use runnext_sys::thread::{self, CpuSet};
 
-use super::{CALM_NS, FAST_NS, FORGIVEN_NS, Keeper, LIVELY_NS, LONG_NS, STEADY_NS};
+use super::{CALM_NS, FAST_NS, FORGIVEN_NS, Keeper, LONG_NS, STEADY_NS};
 use crate::g::G;
 use crate::m::M;
 use crate::p::P;
@@ -90,14 +90,14 @@ impl Keeper {
     }
 
     /// Whether a thread blocked lately without having said so.
-    fn blocked_lately(&self, now: u64) -> bool {
+    pub(super) fn blocked_lately(&self, now: u64) -> bool {
         self.blocked_at.is_some_and(|at| now < at + FORGIVEN_NS)
     }
 
     /// How soon to look again at Ps that dispatch one after the other.
     pub(super) fn lively_pace(&self, now: u64) -> u64 {
         match self.blocked_lately(now) {
-            true => LIVELY_NS,
+            true => STEADY_NS,
             false => CALM_NS,
         }
     }
@@ -148,7 +148,8 @@ impl Keeper {
             since_cpu: 0,
             cpu: 0,
         };
-        if word.state() == State::User {
+        // In a call too: else all its CPU time would count as used since, at the next look.
+        if matches!(word.state(), State::User | State::Rt) {
             look.cpu = m.cpu_ns().unwrap_or(0);
             let known = since == last.since && last.m == m.id && last.since_cpu != 0;
             look.since_cpu = if known { last.since_cpu } else { look.cpu };
@@ -314,7 +315,7 @@ impl Keeper {
             return u64::MAX;
         }
         let slice = self.shared.config.time_slice.as_nanos() as u64;
-        let ran = look.at - look.since; // by the clock: the CPU time of one that makes calls is not always looked at
+        let ran = look.cpu.saturating_sub(look.since_cpu);
         if ran < slice {
             return (slice - ran).max(FAST_NS);
         }
