@@ -36,7 +36,8 @@ use crate::sched::{self, Shared, drops};
 
 pub use builder::Builder;
 
-/// Panics with advice when there is no runtime around.
+/// Panics with advice, at the caller's place, when there is no runtime around.
+#[track_caller]
 pub(crate) fn current_shared(what: &str) -> &'static Shared {
     match m::current() {
         Some(m) => m.shared_static(),
@@ -197,6 +198,7 @@ pub fn current() -> Option<Goroutine> {
 ///     assert_eq!(runnext::num_goroutines(), 1);
 /// }
 /// ```
+#[track_caller]
 pub fn num_goroutines() -> usize {
     current_shared("num_goroutines").live()
 }
@@ -213,6 +215,7 @@ pub fn num_goroutines() -> usize {
 ///     assert_eq!(runnext::procs(), 3);
 /// }
 /// ```
+#[track_caller]
 pub fn procs() -> usize {
     current_shared("procs").procs()
 }
@@ -233,6 +236,7 @@ pub fn procs() -> usize {
 ///     assert_eq!(runnext::procs(), 4);
 /// }
 /// ```
+#[track_caller]
 pub fn set_procs(n: usize) -> usize {
     current_shared("set_procs").fix_procs(n)
 }
@@ -251,6 +255,7 @@ pub fn set_procs(n: usize) -> usize {
 ///     assert!(runnext::procs() < 1000); // on most machines
 /// }
 /// ```
+#[track_caller]
 pub fn set_default_procs() -> usize {
     current_shared("set_default_procs").unfix_procs()
 }

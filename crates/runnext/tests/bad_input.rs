@@ -8,7 +8,7 @@ use std::panic;
 use std::time::Duration;
 
 use common::{child, child_of, message, runtime};
-use runnext::{Builder, Runtime, chan, go, goroutine};
+use runnext::{Builder, Runtime, TaskGroup, chan, go, goroutine};
 
 fn refusal(builder: Builder) -> String {
     // SAFETY: no thread-local is borrowed over a call that can park.
@@ -82,6 +82,28 @@ fn outside_a_runtime_every_call_says_what_to_do() {
             "{text}"
         );
     }
+}
+
+/// It named places in the runtime, which tell nobody where the mistake is.
+#[test]
+fn what_panics_with_advice_says_where_it_was_called() {
+    let ended = child(&[("RUST_BACKTRACE", "0")], || {
+        let group = TaskGroup::new("any");
+        let calls: [&dyn Fn(); 7] = [
+            &|| drop(go(|| ())),
+            &|| _ = runnext::procs(),
+            &|| _ = runnext::num_goroutines(),
+            &|| drop(runnext::stats::read()),
+            &|| drop(TaskGroup::all()),
+            &|| drop(TaskGroup::builder("none").quota(0.0)),
+            &|| group.set_quota(Some(f64::NAN)),
+        ];
+        for call in calls {
+            panic::catch_unwind(panic::AssertUnwindSafe(call)).unwrap_err();
+        }
+    });
+    let text = ended.passed().stderr;
+    assert_eq!(text.matches("tests/bad_input.rs:").count(), 7, "{text}");
 }
 
 #[test]

@@ -483,7 +483,9 @@ fn checkpoints_give_way_without_preemption() {
             runnext::checkpoint(); // as they do
         }
         stop.store(true, Relaxed);
-        loops.map(|looping| looping.join().unwrap());
+        for looping in loops {
+            looping.join().unwrap();
+        }
     });
 }
 

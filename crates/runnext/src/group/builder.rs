@@ -116,6 +116,7 @@ impl TaskGroupBuilder {
     ///     assert!(thumbnails.stats().throttled_count > 0);
     /// }
     /// ```
+    #[track_caller]
     pub fn quota(mut self, cores: f64) -> Self {
         self.quota = Some(quota(cores, 0));
         self
@@ -247,7 +248,10 @@ impl TaskGroupBuilder {
 /// With advice, if there is no such thing.
 #[track_caller]
 pub(super) fn quota(cores: f64, burst: u64) -> Quota {
-    Quota::new(cores, burst).unwrap_or_else(|why| panic!("{why}"))
+    match Quota::new(cores, burst) {
+        Ok(quota) => quota,
+        Err(why) => panic!("{why}"), // not in a closure, which has a place of its own
+    }
 }
 
 fn nanos(d: Duration) -> u64 {

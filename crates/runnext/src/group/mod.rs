@@ -208,6 +208,7 @@ impl TaskGroup {
     ///     assert_eq!(names, ["web"]); // the other one has not been used
     /// }
     /// ```
+    #[track_caller]
     pub fn all() -> Vec<TaskGroup> {
         let records = current_shared("TaskGroup::all").groups.records();
         let group = |record| TaskGroup { record };
@@ -288,9 +289,12 @@ impl TaskGroup {
     ///     assert_eq!(crawler.stats().throttled_count, 0);
     /// }
     /// ```
+    #[track_caller]
     pub fn set_quota(&self, q: Option<f64>) {
-        let checked = q.map(|cores| builder::quota(cores, 0));
-        self.record.set_quota(checked);
+        let Some(cores) = q else {
+            return self.record.set_quota(None);
+        };
+        self.record.set_quota(Some(builder::quota(cores, 0)));
     }
 
     /// Changes how it stands to the others.

@@ -153,6 +153,7 @@ pub struct SchedStats {
 ///     assert_eq!((stats.max_procs, stats.num_goroutine), (2, 1));
 /// }
 /// ```
+#[track_caller]
 pub fn read() -> SchedStats {
     match m::current() {
         Some(m) => of(m.shared_static()),

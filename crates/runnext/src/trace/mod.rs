@@ -138,6 +138,7 @@ impl Options {
 ///     trace::start(Options::default()) // now there is room for another
 /// }
 /// ```
+#[track_caller]
 pub fn start(options: Options) -> io::Result<()> {
     begin(current_shared("trace::start"), options, false)
 }
@@ -172,6 +173,7 @@ pub fn start(options: Options) -> io::Result<()> {
 ///     Ok(())
 /// }
 /// ```
+#[track_caller]
 pub fn start_flight_recorder(options: Options) -> io::Result<()> {
     begin(
         current_shared("trace::start_flight_recorder"),
@@ -227,6 +229,7 @@ pub(crate) fn begin(shared: &Shared, options: Options, coarse: bool) -> io::Resu
 ///     Ok(())
 /// }
 /// ```
+#[track_caller]
 pub fn snapshot() -> Option<Trace> {
     let shared = current_shared("trace::snapshot");
     let _one = shared.observe.tracer();
@@ -257,6 +260,7 @@ pub fn snapshot() -> Option<Trace> {
 ///     Ok(())
 /// }
 /// ```
+#[track_caller]
 pub fn stop() -> Option<Trace> {
     let shared = current_shared("trace::stop");
     let _one = shared.observe.tracer(); // until all is copied: the next trace uses the same rings
