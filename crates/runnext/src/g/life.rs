@@ -150,15 +150,22 @@ impl G {
     /// Drops `ext` and the group, in user context.
     ///
     /// SAFETY of callers: I2 names them.
-    #[inline]
+    #[inline(always)] // at the end of every goroutine, and most have neither
     unsafe fn drop_ext(&self) {
         // SAFETY: passed on.
         unsafe { self.drop_group() };
         if self.has_ext() {
-            let ext = self.cold().ext.swap(ptr::null_mut(), AcqRel);
-            // SAFETY: made by `Box::into_raw`, and by I2 nobody else takes it.
-            drop(unsafe { Box::from_raw(ext) });
+            // SAFETY: passed on.
+            unsafe { self.free_ext() };
         }
+    }
+
+    /// SAFETY of callers: I2 names them.
+    #[cold]
+    unsafe fn free_ext(&self) {
+        let ext = self.cold().ext.swap(ptr::null_mut(), AcqRel);
+        // SAFETY: made by `Box::into_raw`, and by I2 nobody else takes it.
+        drop(unsafe { Box::from_raw(ext) });
     }
 
     /// The M has taken the stack and will not touch the header again. True: no handle is left and the
