@@ -451,8 +451,9 @@ fn all_slices_of_a_tick_are_charged() {
     impatient(1).run(|| {
         let (used, charged) = go(|| {
             hog_for(Duration::from_millis(400));
-            let used = cpu_time(libc::CLOCK_THREAD_CPUTIME_ID);
-            (used, runnext::current().expect("a goroutine").cpu_time())
+            // In this order: a tick between the two would be charged and not seen as used.
+            let charged = runnext::current().expect("a goroutine").cpu_time();
+            (cpu_time(libc::CLOCK_THREAD_CPUTIME_ID), charged)
         })
         .join()
         .expect("ends");

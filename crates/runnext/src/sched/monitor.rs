@@ -76,7 +76,7 @@ const FORGIVEN_NS: u64 = 10_000_000_000;
 /// How soon it then looks again after it was poked, and after twice as long the next times: perhaps by one that has just come back from blocking, and does the
 /// same again when it has got a P (`bench gap`: p50 1.3 - 2.2 ms without this, 0.8 with it).
 const POKED_NS: u64 = 200_000;
-/// The same while all threads compute: they will hardly all block at once.
+/// Between two looks while goroutines wait and all threads compute: they will hardly all block at once.
 const CALM_NS: u64 = 2_000_000;
 /// The longest sleep while a P is in use.
 const LONG_NS: u64 = 10_000_000;
