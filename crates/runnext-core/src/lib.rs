@@ -13,6 +13,7 @@
 //! | [`park`]   | a goroutine's state word: park and wake                     | sleeper and waker         |
 //! | [`life`]   | a goroutine's end: references, result, who is told          | goroutine and handles     |
 //! | [`owner`]  | a thread's state word: who has its P                        | the thread and its robber |
+//! | [`inbox`]  | what a thread without a P sleeps on: how it is handed one   | the thread, who hands, who stops |
 //! | [`lock_word`] | the runtime's own lock                                   | by any number of lockers  |
 //! | [`fence`]  | between two of whom one is often there, the other seldom    |                           |
 //! | [`signal`] | between a future's poller and its wakers                    | sleeper and any wakers    |
@@ -40,6 +41,8 @@ pub mod fence;
 pub mod flavor;
 #[forbid(unsafe_code)]
 pub mod group;
+#[cfg_attr(not(loom), forbid(unsafe_code))] // its models write to a loom cell
+pub mod inbox;
 #[cfg_attr(not(loom), forbid(unsafe_code))] // its models write to loom cells
 pub mod life;
 pub mod list;
