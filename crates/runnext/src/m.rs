@@ -6,8 +6,7 @@
 //! locks and use its P's queues. The monitor robs, and pays for the fences of both; the thread finds out at its next call or tick.
 //!
 //! # Waiting for a P
-//! A thread without a P sleeps on `wake`. Whoever gives it one writes `handed`, sets `wake` and wakes it:
-//! the only way a P reaches a sleeping thread.
+//! A thread without a P sleeps on its `inbox` (`runnext_core::inbox`): the only way a P reaches a sleeping thread.
 //!
 //! # Thread-locals
 //! The address of the current M is the one thread-local of the scheduler. It is read through a function that is
@@ -20,6 +19,7 @@ use std::sync::atomic::{
     compiler_fence,
 };
 
+use runnext_core::inbox::{EMPTY, Found, Inbox};
 use runnext_core::owner::{Home, Owner, Robber, Seen, State};
 use runnext_sys::clock::{self, ThreadCpu};
 use runnext_sys::futex;
@@ -59,8 +59,6 @@ pub(crate) struct M {
     first: AtomicPtr<G>,
     /// It is parked inside the preemption handler, or about to be. Set in RT, before the P goes.
     pub(crate) in_handler: AtomicBool,
-    /// It sleeps with its goroutine until it is handed a P, or is about to.
-    pub(crate) awaits_p: AtomicBool,
     /// Since all has stopped. For who stops it.
     pub(crate) outside: Outside,
     /// The goroutine that waits for a P together with this thread is timed (`observe`). The thread's own.
@@ -71,13 +69,12 @@ pub(crate) struct M {
     /// CPU time of this thread that somebody has paid for, in ns; 0: nobody counts (`sched::groups::meter`).
     pub(crate) paid: AtomicU64,
 
-    handed: AtomicPtr<P>,
-    wake: AtomicU32,
+    inbox: Inbox<P>,
     /// Where this thread may run, while it is bound to the CPU of who woke it. Written by who hands it a P, before that.
     roams: Cell<Option<CpuSet>>,
     /// The CPU it was on when it last slept, woke up, or used up a slice.
     cpu: AtomicUsize,
-    /// Sleeps in the poller, not on `wake`. Set by the thread, read by who takes it from there; under the idle lock.
+    /// Sleeps in the poller, not on `inbox`. Set by the thread, read by who takes it from there; under the idle lock.
     pub(crate) polling: Cell<bool>,
     /// Link in the stack of idle Ms.
     pub(crate) next_idle: Cell<*const M>,
@@ -177,13 +174,11 @@ impl M {
             ticked_in: AtomicU64::new(0),
             first: AtomicPtr::new(ptr::null_mut()),
             in_handler: AtomicBool::new(false),
-            awaits_p: AtomicBool::new(false),
             outside: Outside::default(),
             timed: Cell::new(None),
             signalled: AtomicBool::new(false),
             paid: AtomicU64::new(0),
-            handed: AtomicPtr::new(ptr::null_mut()),
-            wake: AtomicU32::new(0),
+            inbox: Inbox::new(),
             roams: Cell::new(None),
             cpu: AtomicUsize::new(usize::MAX),
             polling: Cell::new(false),
@@ -378,37 +373,47 @@ impl M {
         self.g.store(g.cast_mut(), Relaxed);
     }
 
-    /// Gives a P to this thread, which sleeps or is about to, and wakes it. Null sends it away (shutdown).
+    /// Gives a P to this thread, which sleeps or is about to, and wakes it. If the runtime has stopped and sent it on before, the P is put down.
     ///
     /// The P names its new M from here on, not only when that M runs: the one it comes from may end before, and the
     /// monitor, which frees it, would look through the P at an M that is gone.
-    pub(crate) fn hand(&self, p: *const P) {
-        // SAFETY: null, or a P, and they live as long as the runtime.
-        if let Some(p) = unsafe { p.as_ref() } {
-            p.m.store(ptr::from_ref(self).cast_mut(), Release);
-            self.shared().observe.thread_starts.fetch_add(1, Relaxed);
-        }
-        self.handed.store(p.cast_mut(), Relaxed);
-        let (wake, polling) = (&raw const self.wake, self.polling.get());
+    pub(crate) fn hand(&self, p: &P) {
+        p.m.store(ptr::from_ref(self).cast_mut(), Release);
         let shared = self.shared();
-        self.wake.store(1, Release);
-        // From here on the M may be gone. One that polls may have come back meanwhile and wait on its word.
-        futex::wake_one(wake);
-        if polling {
-            shared.end_poll();
+        shared.observe.thread_starts.fetch_add(1, Relaxed);
+        if !self.tell(|inbox| inbox.hand(NonNull::from(p))) {
+            shared.put_down(p);
         }
     }
 
-    /// Whether somebody has, and the thread has not noticed yet.
-    pub(crate) fn is_handed(&self) -> bool {
-        self.wake.load(Acquire) != 0
+    /// This thread is handed no P any more: it goes on without, now if it waits for one, or as soon as it would.
+    pub(crate) fn send_on(&self) {
+        self.tell(|inbox| {
+            inbox.close();
+            true
+        });
+    }
+
+    /// Changes what it sleeps on and, if told to, wakes it.
+    fn tell(&self, change: impl FnOnce(&Inbox<P>) -> bool) -> bool {
+        let (word, polling) = (&raw const *self.inbox.word(), self.polling.get());
+        let shared = self.shared();
+        let changed = change(&self.inbox);
+        if changed {
+            // From here on the M may be gone. One that polls may have come back meanwhile and wait on its word.
+            futex::wake_one(word);
+            if polling {
+                shared.end_poll();
+            }
+        }
+        changed
     }
 
     /// As [`hand`](Self::hand), by a thread that is about to sleep itself: this one starts on the CPU that becomes free.
     ///
     /// The kernel would find the caller's CPU busy, for it is; it often puts the woken thread behind another one that computes, and
     /// leaves this CPU idle until it next balances: `bench lost` lost 7 - 20 % to that.
-    pub(crate) fn hand_here(&self, p: *const P) {
+    pub(crate) fn hand_here(&self, p: &P) {
         let cpu = thread::cpu();
         // Where it slept, there it wakes up, unless another CPU is idle.
         if self.cpu() != cpu {
@@ -471,7 +476,7 @@ impl M {
     }
 
     /// Gives a P to this idle thread together with the goroutine to run on it first.
-    pub(crate) fn hand_with(&self, p: *const P, g: &G) {
+    pub(crate) fn hand_with(&self, p: &P, g: &G) {
         self.first.store(ptr::from_ref(g).cast_mut(), Relaxed);
         self.hand_here(p);
     }
@@ -486,19 +491,23 @@ impl M {
         unsafe { self.first.swap(ptr::null_mut(), Relaxed).as_ref() }
     }
 
-    /// Sleeps until a P is handed over. Async-signal-safe.
-    pub(crate) fn wait_for_p(&self) -> *const P {
+    /// Sleeps until a P is handed over. None: there will be none. Async-signal-safe.
+    pub(crate) fn wait_for_p(&self) -> Option<&'static P> {
         self.note_cpu();
-        while self.wake.load(Acquire) == 0 {
-            futex::wait(&self.wake, 0);
-        }
-        self.wake.store(0, Relaxed);
+        let p = loop {
+            match self.inbox.take() {
+                Found::Nothing => futex::wait(self.inbox.word(), EMPTY),
+                // SAFETY: Ps live as long as the runtime.
+                Found::P(p) => break Some(unsafe { p.as_ref() }),
+                Found::Closed => break None,
+            };
+        };
         self.note_cpu();
         set_coarse_ns(clock::now_ns());
         if let Some(everywhere) = self.roams.take() {
             everywhere.bind(0);
         }
-        self.handed.load(Relaxed)
+        p
     }
 }
 

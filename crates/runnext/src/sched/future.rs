@@ -202,14 +202,3 @@ fn rest(m: &M, g: &'static G) {
     g.state.set_runnable();
     shared.put_tail(m.p(), g);
 }
-
-/// The runtime has stopped, and the M is about to leave its P: whoever drops futures finds all it had in a queue.
-#[cold]
-pub(super) fn leave_local(m: &M) {
-    let shared = m.shared();
-    shared.end_turn(m.p());
-    if let Some(first) = m.take_first() {
-        // SAFETY: it was handed over with the P, and is in no queue.
-        unsafe { shared.push_global(first.ptr()) };
-    }
-}

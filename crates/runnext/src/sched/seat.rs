@@ -334,10 +334,10 @@ pub(super) fn rest(m: &'static M) -> bool {
             // I1: somebody has a P for it.
             let p = m.wait_for_p();
             m.polling.set(false);
-            if p.is_null() {
+            let Some(p) = p else {
                 shared.queue_abandoned(found);
                 return false;
-            }
+            };
             take_p(m, p);
             shared.find_room(m);
             shared.queue_on(m.p(), found);

@@ -239,7 +239,7 @@ impl Shared {
             let mut idle = self.idle.lock();
             self.stopped.store(true, SeqCst);
             while let Some(m) = idle.pop_m() {
-                m.hand(ptr::null());
+                m.send_on();
             }
         }
         // Who is in the runtime without having seen that is seen there from here on.
@@ -290,7 +290,10 @@ impl Shared {
     /// Goroutines that were made to stop in the middle of their code go on, as nobody's: they may hold locks of the allocator, for which
     /// our own threads wait when they end, or make another. Nobody is made to stop from here on (`preempt::stop_here`), but at a call that may
     /// block (`call::stop_for_good`). So do those that wait for a P with their thread, in whatever call: they may hold locks too, and their threads what the runtime
-    /// has. After a heavy fence: who goes into RT from then on sees that all has stopped, so it is enough that each M was outside once.
+    /// has. One that begins to wait later does not: its thread has been sent on before (`runnext_core::inbox`). A thread without a goroutine gets none any more,
+    /// and takes the P it may be about to be handed.
+    ///
+    /// After a heavy fence: who goes into RT from then on sees that all has stopped, so it is enough that each M was outside once.
     fn release_stopped(&self) {
         loop {
             let mut again = false;
@@ -301,11 +304,9 @@ impl Shared {
                         m.note.leave_last();
                         // In this order: who is seen to have no P has said before whether it sleeps in the handler.
                         again |= !m.outside.was(m.look());
-                        if m.in_handler.load(Relaxed) || m.awaits_p.load(Relaxed) {
-                            again = true;
-                            if !m.is_handed() {
-                                m.hand(ptr::null()); // a P would be lost
-                            }
+                        again |= m.in_handler.load(Relaxed);
+                        if m.g().is_some() {
+                            m.send_on();
                         }
                     });
                 });
@@ -481,21 +482,21 @@ impl Maker {
 
     /// Joins threads that have ended and frees their Ms.
     fn reap(&mut self) {
-        let all = &self.shared.threads;
-        let mut i = 0;
-        while i < self.threads.len() {
-            if !self.threads[i].handle.is_finished() {
-                i += 1;
-                continue;
-            }
-            let ended = self.threads.swap_remove(i);
-            let _ = ended.handle.join();
-            let m = all.ms[ended.id as usize].swap(ptr::null_mut(), AcqRel);
+        while let Some(id) = self.join_ended() {
+            let m = self.shared.threads.ms[id as usize].swap(ptr::null_mut(), AcqRel);
             self.let_looks_end(); // no P names it any more, but one may have begun while one did
             // SAFETY: its thread has ended; only this thread frees Ms.
             drop(unsafe { Box::from_raw(m) });
         }
-        all.count.store(self.threads.len(), Relaxed);
+    }
+
+    /// Joins a thread that has ended, and returns which M it was.
+    fn join_ended(&mut self) -> Option<u32> {
+        let i = self.threads.iter().position(|t| t.handle.is_finished())?;
+        let ended = self.threads.swap_remove(i);
+        let _ = ended.handle.join();
+        self.shared.threads.count.store(self.threads.len(), Relaxed);
+        Some(ended.id)
     }
 
     /// Returns when no look is under way that may have found an M which is in no table any more.
@@ -528,7 +529,7 @@ impl Maker {
             // Half of them each time: a burst that comes back finds some.
             for _ in 0..surplus.div_ceil(2) {
                 if let Some(m) = idle.pop_m() {
-                    m.hand(ptr::null());
+                    m.send_on();
                 }
             }
             surplus
@@ -547,10 +548,11 @@ impl Maker {
         }
     }
 
-    /// The runtime has stopped: all threads go, but those inside an abandoned goroutine.
+    /// The runtime has stopped: all threads go, but those inside an abandoned goroutine. Their Ms go with the runtime: whoever has found a goroutine that
+    /// waited with its thread may hand a P to that thread when it has long been sent on, and has ended.
     fn wait_for_threads(mut self) {
         loop {
-            self.reap();
+            while self.join_ended().is_some() {}
             let mut waits = false;
             for t in &self.threads {
                 // SAFETY: not reaped, so alive.

@@ -4,8 +4,7 @@
 //! function that is not said to block, does not switch: its thread keeps it, gives the P away and sleeps. It is queued like any other when it is woken, and
 //! whoever dequeues it hands over the P (`worker::dispatch`). One that was preempted sleeps in the same way (`preempt`).
 
-use std::ptr;
-use std::sync::atomic::{Ordering::*, fence};
+use std::sync::atomic::Ordering::*;
 
 use runnext_core::park::Parked;
 
@@ -54,20 +53,12 @@ fn sleep_wired(m: &'static M, g: &G, p: &P) {
 }
 
 /// Sleeps until somebody hands a P to this thread: a dispatcher, or one who has no other thread for it. False: the runtime has
-/// stopped.
+/// stopped (`Shared::release_stopped`).
 pub(super) fn resume_wired(m: &M, g: &G) -> bool {
-    m.awaits_p.store(true, Relaxed);
-    fence(SeqCst); // seen waiting, or it sees that all has stopped: `Shared::release_stopped` sends it on
-    let stopped = m.shared().stopped.load(Relaxed);
-    let p = match stopped && !m.is_handed() {
-        true => ptr::null(),
-        false => m.wait_for_p(),
-    };
-    m.awaits_p.store(false, Relaxed);
-    if p.is_null() {
+    let Some(p) = m.wait_for_p() else {
         m.set_robbed();
         return false;
-    }
+    };
     let arrears = m.arrears();
     take_p(m, p);
     g.state.set_running();
@@ -81,5 +72,59 @@ pub(super) fn resume_wired(m: &M, g: &G) -> bool {
 fn unwire(m: &M, g: &G) {
     if m.locks.get() == 0 {
         g.unwire();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ptr;
+
+    use crate::Runtime;
+    use crate::m::{self, M};
+    use crate::sched::call::Call;
+
+    /// In a runtime with an idle P: an M that waits with its goroutine, and the P that somebody is about to hand it.
+    fn with_one_that_waits(f: impl FnOnce(&M, &'static crate::p::P) + Send) {
+        let rt = Runtime::builder().procs(2);
+        // SAFETY: nothing that runs here keeps addresses of thread-locals.
+        let rt = unsafe { rt.build() }.expect("a runtime starts");
+        rt.run(|| {
+            let shared = m::current().expect("a goroutine").shared_static();
+            let m = M::new(0, ptr::from_ref(shared));
+            let (_call, p) = loop {
+                let call = Call::brief();
+                if let Some(p) = shared.take_idle_p(ptr::null()) {
+                    break (call, p);
+                }
+                drop(call); // its thread looks for work
+                std::thread::yield_now();
+            };
+            f(&m, p);
+        });
+    }
+
+    /// The P was nobody's then, and what it kept for itself never came back.
+    #[test]
+    fn a_p_for_a_thread_that_was_sent_on_is_put_down() {
+        with_one_that_waits(|m, p| {
+            m.send_on();
+            m.hand(p);
+            let shared = m.shared();
+            assert!(ptr::eq(shared.take_idle_p(p).expect("it is idle"), p));
+            assert!(m.wait_for_p().is_none());
+            shared.idle_p(p);
+        });
+    }
+
+    /// Who sent it on wrote over what had come.
+    #[test]
+    fn a_thread_that_is_sent_on_takes_the_p_it_was_handed_before() {
+        with_one_that_waits(|m, p| {
+            m.hand(p);
+            m.send_on();
+            assert!(m.wait_for_p().is_some_and(|handed| ptr::eq(handed, p)));
+            assert!(m.wait_for_p().is_none());
+            m.shared().idle_p(p);
+        });
     }
 }

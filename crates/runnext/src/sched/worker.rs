@@ -17,7 +17,7 @@ use super::call::take_p;
 use super::groups::{self, Next};
 use super::{Shared, future, seat, spawn};
 use crate::g::{G, Switch};
-use crate::m::M;
+use crate::m::{self, M};
 use crate::observe::event::Kind;
 use crate::p::{P, bump, look_ahead};
 use crate::stack::NoStack;
@@ -139,21 +139,36 @@ fn decide(m: &'static M) -> Decision {
     }
 }
 
-/// The runtime has stopped: leaves the P, with nothing on it. Who stopped the runtime may be gone already.
+/// The runtime has stopped: leaves the P, with nothing on it.
 #[cold]
 #[inline(never)]
 fn stop(m: &M) {
-    let shared = m.shared();
-    future::leave_local(m);
-    let p = m.p();
-    // SAFETY: this M owns its P.
-    let headers = unsafe { p.own() }.give_all_back(shared);
-    // None: the last one may have come back before, and whoever brought it has been told.
-    if !headers.is_empty() && shared.slab.free(headers) {
-        m.frees.set(true);
+    let (shared, p) = (m.shared(), m.p());
+    if let Some(first) = m.take_first() {
+        // SAFETY: it was handed over with the P, and is in no queue.
+        unsafe { shared.push_global(first.ptr()) };
     }
     m.give_up();
-    shared.idle_p(p);
+    shared.put_down(p);
+}
+
+impl Shared {
+    /// The runtime has stopped, and nobody takes this P any more, which the caller owns: whoever drops futures finds all it had in a queue. Who
+    /// stopped the runtime may be gone already.
+    #[cold]
+    pub(crate) fn put_down(&self, p: &P) {
+        self.end_turn(p);
+        // SAFETY: the caller owns p.
+        let headers = unsafe { p.own() }.give_all_back(self);
+        // None: the last one may have come back before, and whoever brought it has been told.
+        let last = !headers.is_empty() && self.slab.free(headers);
+        // Not a thread of this runtime: a visitor, who was seen off before the slab was orphaned.
+        let own = m::current().filter(|m| ptr::eq(m.shared, self));
+        if let Some(m) = own.filter(|_| last) {
+            m.frees.set(true);
+        }
+        self.idle_p(p);
+    }
 }
 
 #[inline(always)]
@@ -382,10 +397,9 @@ fn sleep_after(m: &M, last: impl FnOnce()) -> bool {
     if stopped {
         return false;
     }
-    let p = m.wait_for_p();
-    if p.is_null() {
+    let Some(p) = m.wait_for_p() else {
         return false;
-    }
+    };
     take_p(m, p);
     m.shared().find_room(m);
     true
