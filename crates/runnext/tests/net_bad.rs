@@ -254,6 +254,65 @@ fn accept_out_of_descriptors() {
     .passed();
 }
 
+/// The same for futures: a task that accepts asks again after pauses, and not in between.
+#[cfg(feature = "async")]
+#[test]
+fn futures_that_accept_out_of_descriptors_pause() {
+    use std::future::poll_fn;
+    child(&[], || {
+        allow_descriptors(100);
+        runtime(2).run(|| {
+            let listener = Arc::new(TcpListener::bind("127.0.0.1:0").unwrap());
+            let addr = listener.local_addr().unwrap();
+            let mut clients: VecDeque<_> =
+                (0..16).map(|_| TcpStream::connect(addr).unwrap()).collect();
+            let polls = Arc::new(AtomicUsize::new(0));
+            let accept = || {
+                let (listener, polls) = (Arc::clone(&listener), Arc::clone(&polls));
+                poll_fn(move |cx| {
+                    polls.fetch_add(1, SeqCst);
+                    listener.poll_accept(cx)
+                })
+            };
+            let mut all = Vec::new();
+            // As above: who gets a descriptor that the runtime has closed just then is not counted.
+            let tasks = loop {
+                all.extend(use_up());
+                polls.store(0, SeqCst);
+                let tasks = [runnext::spawn(accept()), runnext::spawn(accept())];
+                until(|| polls.load(SeqCst) >= 8 || tasks.iter().any(|task| task.is_finished()));
+                if tasks.iter().all(|task| !task.is_finished()) {
+                    break tasks;
+                }
+                all.truncate(10);
+                for task in tasks {
+                    task.join().unwrap().expect("it waits for better times");
+                    clients.pop_front();
+                }
+                assert!(clients.len() > 2, "two that wait");
+            };
+            all.truncate(10);
+            for task in tasks {
+                task.join().unwrap().unwrap();
+            }
+            // A shortage that does not pass is an error, after about ten pauses.
+            let refused = loop {
+                all.extend(use_up());
+                polls.store(0, SeqCst);
+                if let Err(error) = runnext::block_on(accept()) {
+                    break error.raw_os_error();
+                }
+            };
+            assert_eq!(refused, Some(libc::EMFILE));
+            let polls_for_it = polls.load(SeqCst);
+            assert!((2..100).contains(&polls_for_it), "{polls_for_it} polls");
+            drop(all);
+            runnext::block_on(accept()).unwrap();
+        });
+    })
+    .passed();
+}
+
 /// What `accept` says once it is refused for want of descriptors. Threads that end give some back: then it may take another try.
 fn refused(listener: &TcpListener) -> ErrorKind {
     let mut all = Vec::new();

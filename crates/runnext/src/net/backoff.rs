@@ -2,22 +2,26 @@
 //!
 //! The connection stays in the listener's queue, so trying again at once would spin, and giving up would end servers over
 //! a shortage that passes. So it waits, longer each time, and only then says what is wrong. Deadlines and time-outs of the
-//! listener end these waits as any other.
+//! listener end these waits as any other. Futures pause in the same way (`Descriptor::poll_accept`).
 
 use std::io;
 use std::time::Duration;
 
-use super::socket::{Descriptor, Direction};
+use super::socket::{Descriptor, Direction, FIRST_PAUSE_NS, LAST_PAUSE_NS};
 
-const FIRST: Duration = Duration::from_millis(1);
-/// Together with those before it about a second.
-const LAST: Duration = Duration::from_millis(512);
+const FIRST: Duration = Duration::from_nanos(FIRST_PAUSE_NS);
+const LAST: Duration = Duration::from_nanos(LAST_PAUSE_NS);
 
 // Linux's numbers, the same on all architectures.
 const ENOMEM: i32 = 12;
 const ENFILE: i32 = 23;
 const EMFILE: i32 = 24;
 const ENOBUFS: i32 = 105;
+
+/// Whether it is an error of a shortage.
+pub(super) fn passes(e: &io::Error) -> bool {
+    matches!(e.raw_os_error(), Some(EMFILE | ENFILE | ENOMEM | ENOBUFS))
+}
 
 pub(super) struct Backoff {
     next: Duration,
@@ -49,8 +53,7 @@ impl Backoff {
 
     /// Pauses after an error that may pass; returns any other, and that one too once it has lasted.
     fn after(&mut self, listener: &Descriptor, e: io::Error) -> io::Result<()> {
-        let passes = matches!(e.raw_os_error(), Some(EMFILE | ENFILE | ENOMEM | ENOBUFS));
-        if !passes || self.next > LAST || listener.is_nonblocking() {
+        if !passes(&e) || self.next > LAST || listener.is_nonblocking() {
             return Err(e);
         }
         listener.pause(Direction::Read, &mut self.limit, self.next)?;

@@ -19,7 +19,7 @@ use runnext_sys::net::set_nonblocking;
 
 use crate::instant::Instant;
 use crate::sched::blocking::blocking;
-pub(crate) use crate::sched::netpoll::{Descriptor, Direction};
+pub(crate) use crate::sched::netpoll::{Descriptor, Direction, FIRST_PAUSE_NS, LAST_PAUSE_NS};
 
 /// The descriptor as the standard library's type, borrowed.
 #[inline]

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use runnext_sys::net as sys;
 
-use super::backoff::Backoff;
+use super::backoff::{self, Backoff};
 use super::socket::{self, Descriptor, Direction, limits, socket};
 use super::stream::stream;
 
@@ -451,8 +451,8 @@ impl TcpListener {
     /// Several tasks may wait; all of them are woken.
     ///
     /// # Errors
-    /// The system's. Unlike `accept` it does not wait while the process has no descriptor left: the connection stays in the backlog,
-    /// so a caller that retries after an error should pause first, or it spins.
+    /// The system's. Out of descriptors or memory it is `Pending`, with growing pauses, for about a second before it fails, as `accept`. Only on a plain
+    /// thread it may fail at once: if the thread that would end the pauses cannot be started for the same want.
     ///
     /// # Example
     /// ```
@@ -474,9 +474,8 @@ impl TcpListener {
     /// # fn main() {}
     /// ```
     pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(TcpStream, SocketAddr)>> {
-        let next = self
-            .0
-            .poll_io(cx, Direction::Read, || sys::accept(self.0.fd()));
+        let accept = || sys::accept(self.0.fd());
+        let next = self.0.poll_accept(cx, backoff::passes, accept);
         next.map_ok(|(fd, peer)| (TcpStream(Descriptor::new(fd)), peer))
     }
 

@@ -9,8 +9,8 @@ use std::path::Path;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use super::backoff::Backoff;
-use super::socket::{self, Descriptor, Direction, limits, socket};
+use super::backoff::{self, Backoff};
+use super::socket::{self, Descriptor, limits, socket};
 use super::stream::stream;
 use crate::sched::blocking::blocking;
 
@@ -335,8 +335,8 @@ impl UnixListener {
     /// Several tasks may wait; all of them are woken.
     ///
     /// # Errors
-    /// The system's. Unlike `accept` it does not wait while the process has no descriptor left: the connection stays in the backlog,
-    /// so a caller that retries after an error should pause first, or it spins.
+    /// The system's. Out of descriptors or memory it is `Pending`, with growing pauses, for about a second before it fails, as `accept`. Only on a plain
+    /// thread it may fail at once: if the thread that would end the pauses cannot be started for the same want.
     ///
     /// # Example
     /// ```
@@ -359,7 +359,8 @@ impl UnixListener {
     /// ```
     pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(UnixStream, SocketAddr)>> {
         let std = self.std();
-        let next = self.0.poll_io(cx, Direction::Read, || std.accept());
+        let accept = || std.accept();
+        let next = self.0.poll_accept(cx, backoff::passes, accept);
         next.map(|next| {
             let (stream, peer) = next?;
             Ok((UnixStream(socket::adopt(stream.into())?), peer))

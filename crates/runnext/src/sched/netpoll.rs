@@ -34,6 +34,7 @@ mod askers;
 mod harvest;
 mod hub;
 mod reactor;
+mod shortage;
 mod slot;
 mod wakers;
 
@@ -60,6 +61,7 @@ use askers::Taken;
 pub(super) use harvest::Harvest;
 pub(crate) use hub::Hub;
 pub(crate) use reactor::Alarm as ReactorAlarm;
+pub(crate) use shortage::{FIRST_NS as FIRST_PAUSE_NS, LAST_NS as LAST_PAUSE_NS};
 pub(crate) use slot::Direction;
 use slot::{DRAINED, ENDING, Entry, Side, Slot, WAITING};
 pub(super) use wakers::leave;

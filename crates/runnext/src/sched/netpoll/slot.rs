@@ -44,6 +44,7 @@ use runnext_sys::ready::{Interest, Kick};
 use super::askers::{Askers, Taken};
 use super::hub::Hub;
 use super::reactor::Alarm;
+use super::shortage::Shortage;
 use crate::lock::Lock;
 use crate::sched::call::Call;
 use crate::sched::wait::{Ticket, Waiter};
@@ -124,10 +125,12 @@ pub(super) struct Waiters {
     pub(super) askers: Askers,
     /// When futures are made to look again because of the deadline, once one has asked that has such.
     pub(super) alarm: Option<(u64, Alarm)>,
+    /// While there is a lack of what futures that accept need.
+    pub(super) shortage: Option<Box<Shortage>>,
 }
 
 /// What is left of those who asked when the last handle is gone.
-pub(super) type Left = (Taken, Option<(u64, Alarm)>);
+pub(super) type Left = (Taken, Option<(u64, Alarm)>, Option<Box<Shortage>>);
 
 /// A goroutine or thread that waits.
 pub(super) struct Entry {
@@ -161,6 +164,8 @@ pub(super) struct Slot {
     pub(super) has_futures: AtomicBool,
     /// It is in a chain of slots whose wakers are due.
     pub(super) chained: AtomicBool,
+    /// A direction has a `shortage`; written under the lock.
+    pub(super) short: AtomicBool,
     /// The hub it is registered with, of which it owns one count; null.
     pub(super) home: AtomicPtr<Hub>,
     next_free: Cell<*const Slot>,
@@ -201,6 +206,7 @@ impl Slot {
             queue: WaitList::new(),
             askers: Askers::new(),
             alarm: None,
+            shortage: None,
         };
         Slot {
             refs: AtomicU32::new(0),
@@ -210,6 +216,7 @@ impl Slot {
             shut: AtomicBool::new(false),
             has_futures: AtomicBool::new(false),
             chained: AtomicBool::new(false),
+            short: AtomicBool::new(false),
             home: AtomicPtr::new(ptr::null_mut()),
             next_free: Cell::new(ptr::null()),
             next_due: Cell::new(ptr::null()),
@@ -381,9 +388,13 @@ impl Slot {
         let (home, wakers) = {
             let mut lists = self.lists.lock();
             debug_assert!(lists.iter().all(|side| side.queue.is_empty())); // I3
-            let wakers = lists
-                .each_mut()
-                .map(|side| (side.askers.take_all(), side.alarm.take()));
+            let wakers = lists.each_mut().map(|side| {
+                (
+                    side.askers.take_all(),
+                    side.alarm.take(),
+                    side.shortage.take(),
+                )
+            });
             self.count_futures(&lists);
             (self.home.swap(ptr::null_mut(), AcqRel), wakers)
         };
@@ -399,6 +410,7 @@ impl Slot {
         }
         self.nonblocking.store(false, Relaxed);
         self.shut.store(false, Relaxed);
+        self.short.store(false, Relaxed);
         drop(call);
         (home, wakers)
     }

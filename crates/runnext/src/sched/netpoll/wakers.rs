@@ -125,10 +125,16 @@ pub(in crate::sched) fn leave(hub: &Hub) {
     });
 }
 
-/// The deadline of a direction comes, for futures; others who wait bring a timer of their own.
+/// The deadline of a direction comes, or the end of a pause, for futures; others who wait bring a timer of their own.
 struct Late {
     token: u64,
     direction: Direction,
+}
+
+/// Makes all futures look again that have asked for `slot` in that direction.
+pub(super) fn late(slot: &Slot, direction: Direction) -> Waker {
+    let token = slot.token();
+    Waker::from(Arc::new(Late { token, direction }))
 }
 
 impl Wake for Late {
@@ -194,7 +200,7 @@ impl Descriptor {
 
     /// Has the waker woken by the next event in that direction, unless one has come since `seen`, or the deadline is no longer
     /// `fixed`. True: try again.
-    fn poll_ready(
+    pub(super) fn poll_ready(
         &self,
         cx: &Context<'_>,
         direction: Direction,
@@ -240,9 +246,7 @@ impl Descriptor {
         if watched {
             return Ok(false);
         }
-        let token = self.0.token();
-        let late = Waker::from(Arc::new(Late { token, direction }));
-        let mut alarm = Some((fixed, Alarm::new(fixed, &late)?));
+        let mut alarm = Some((fixed, Alarm::new(fixed, &late(self.0, direction))?));
         let call = Call::brief();
         let current = {
             let mut lists = self.0.lists.lock();
