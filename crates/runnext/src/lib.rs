@@ -38,7 +38,7 @@
 //! | to                                     | use                                                             |
 //! |----------------------------------------|-----------------------------------------------------------------|
 //! | start goroutines and wait for them     | [`go`], [`scope()`], [`JoinHandle`], [`goroutine::Builder`]      |
-//! | pass values between them               | [`chan`], [`select!`]                                           |
+//! | pass values between them               | [`chan`], [`select!`], [`select_biased!`]                       |
 //! | share data                             | [`sync`], [`goroutine_local!`]                                  |
 //! | sleep, set timers                      | [`time`]                                                        |
 //! | cancel, set a deadline for a request   | [`context`]                                                     |

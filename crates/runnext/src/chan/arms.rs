@@ -9,6 +9,7 @@ use std::mem::{ManuallyDrop, MaybeUninit};
 use std::time::Duration;
 
 use super::error::{RecvError, SendError};
+pub use super::select::Order;
 use super::select::{self, Case, Limit};
 use super::{Receiver, Sender};
 use crate::instant::Instant;
@@ -211,32 +212,42 @@ unsafe impl<A: Arm, R: Arms> Arms for (A, R) {
 /// Does one of the cases. The array says how many there are, which a generic function cannot ask `L`; a wrong number does not compile:
 ///
 /// ```compile_fail,E0080
-/// use runnext::chan::__private::{Default, poll};
-/// poll(Default, [()]);
+/// use runnext::chan::__private::{Default, Order, poll};
+/// poll(Default, [()], Order::Dice);
 /// ```
 /// ```
-/// use runnext::chan::__private::{Default, poll};
-/// poll(Default, []);
+/// use runnext::chan::__private::{Default, Order, poll};
+/// poll(Default, [], Order::Dice);
 /// ```
 #[inline]
-pub fn wait<L: Arms, const N: usize>(arms: L, count: [(); N]) -> L::Won {
-    run(arms, count, Limit::NEVER)
+pub fn wait<L: Arms, const N: usize>(arms: L, count: [(); N], order: Order) -> L::Won {
+    run(arms, count, order, Limit::NEVER)
 }
 
 /// Does one of the cases if one is ready.
 #[inline]
-pub fn poll<L: Arms, const N: usize>(arms: L, count: [(); N]) -> L::Won {
-    run(arms, count, Limit::Now)
+pub fn poll<L: Arms, const N: usize>(arms: L, count: [(); N], order: Order) -> L::Won {
+    run(arms, count, order, Limit::Now)
 }
 
 /// Does one of the cases if one is ready in time.
 #[inline]
-pub fn wait_for<L: Arms, const N: usize>(arms: L, count: [(); N], timeout: Duration) -> L::Won {
-    run(arms, count, Limit::At(Instant::after(timeout).as_ns()))
+pub fn wait_for<L: Arms, const N: usize>(
+    arms: L,
+    count: [(); N],
+    order: Order,
+    timeout: Duration,
+) -> L::Won {
+    run(
+        arms,
+        count,
+        order,
+        Limit::At(Instant::after(timeout).as_ns()),
+    )
 }
 
 #[inline]
-fn run<L: Arms, const N: usize>(mut arms: L, _: [(); N], limit: Limit) -> L::Won {
+fn run<L: Arms, const N: usize>(mut arms: L, _: [(); N], order: Order, limit: Limit) -> L::Won {
     const { assert!(L::COUNT == N, "as many cases as are counted") };
     let mut cases = [const { MaybeUninit::<Case>::uninit() }; N];
     // SAFETY: `arms` is not touched before `finish`, which is after the select. There are as many places as cases, so all are written; a
@@ -244,7 +255,7 @@ fn run<L: Arms, const N: usize>(mut arms: L, _: [(); N], limit: Limit) -> L::Won
     unsafe {
         arms.fill(&mut cases);
         let cases = &mut *(&raw mut cases).cast::<[Case; N]>();
-        match select::run(cases, limit) {
+        match select::run(cases, limit, order) {
             Some(chosen) => arms.finish(Some(chosen.index), chosen.closed),
             None => arms.finish(None, false),
         }

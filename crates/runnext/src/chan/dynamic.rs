@@ -19,7 +19,7 @@ use std::time::Duration;
 use runnext_core::rendezvous;
 
 use super::error::{RecvError, SelectTimeoutError, SendError, TrySelectError};
-use super::select::{self, Case, Limit};
+use super::select::{self, Case, Limit, Order};
 use super::wait::Node;
 use super::{Chan, Receiver, Sender};
 use crate::goroutine::{self, Goroutine};
@@ -48,6 +48,7 @@ use crate::sched::call::Call;
 #[derive(Clone, Default)]
 pub struct Select<'a> {
     ops: Vec<Option<Op<'a>>>,
+    order: Order,
 }
 
 /// An operation, its type forgotten.
@@ -151,6 +152,27 @@ impl<'a> Select<'a> {
         Select::default()
     }
 
+    /// One that chooses the operation that was added first, if several are ready; as [`select_biased!`](crate::select_biased) does.
+    ///
+    /// ```
+    /// use runnext::chan::{self, Select};
+    /// let lanes: Vec<_> = (0..3).map(|_| chan::bounded(1)).collect();
+    /// let mut select = Select::new_biased();
+    /// lanes.iter().for_each(|(_, rx)| { select.recv(rx); });
+    /// [2, 1].map(|lane: usize| lanes[lane].0.send(lane).unwrap());
+    /// for expected in [1, 2] {
+    ///     let op = select.select();
+    ///     let index = op.index();
+    ///     assert_eq!((index, op.recv(&lanes[index].1)), (expected, Ok(expected)));
+    /// }
+    /// ```
+    pub fn new_biased() -> Select<'a> {
+        Select {
+            order: Order::First,
+            ..Select::default()
+        }
+    }
+
     /// Adds a receive. Returns its index: the first operation has 0, the next 1.
     ///
     /// ```
@@ -231,7 +253,7 @@ impl<'a> Select<'a> {
         assert!(op.is_some(), "this select has no operation {index}");
     }
 
-    /// Waits until one of the operations is ready, and chooses it; if several are, one of them at random. The caller must
+    /// Waits until one of the operations is ready, and chooses it; if several are, one of them at random, unless it is [biased](Self::new_biased). The caller must
     /// complete it with [`SelectedOperation::recv`] or [`SelectedOperation::send`].
     ///
     /// # Panics
@@ -356,7 +378,7 @@ impl<'a> Select<'a> {
             // SAFETY: the function fits the end, by `recv` and `send`. The place is empty: a full one was moved out.
             cases.push(unsafe { (op.case)(op.end, place) });
         }
-        let chosen = select::run(&mut cases, limit)?;
+        let chosen = select::run(&mut cases, limit, self.order)?;
         let index = indices[chosen.index];
         let op = self.ops[index].as_mut().expect("it was a case");
         let mut place = op.place.take();

@@ -1,4 +1,4 @@
-//! `select!`: its syntax and its errors. What it expands to is in `arms`.
+//! `select!` and `select_biased!`: their syntax and their errors. What it expands to is in `arms`.
 //!
 //! The cases are read one by one into `{op (arguments) (pattern) (body)}`; then one expression makes the nested pair of all
 //! cases and runs it, and nested matches take the result apart. Nothing is named in between but one hidden variable, so a
@@ -18,7 +18,7 @@
 /// - `default(timeout) => body`: taken if none becomes ready in that time.
 ///
 /// `rx` and `tx` are any expressions that give an end of a channel or a reference to one. If several operations are ready one of them
-/// is chosen at random. A channel that is closed is ready. The same channel may occur several times; a select never receives
+/// is chosen at random ([`select_biased!`](crate::select_biased): the first). A channel that is closed is ready. The same channel may occur several times; a select never receives
 /// what it sends itself. Without any case it waits for ever.
 ///
 /// A result that a case calls `_` is dropped before its body. What is temporary in a value or in a time-out is dropped before the wait:
@@ -97,12 +97,47 @@
 #[macro_export]
 macro_rules! select {
     ($($cases:tt)*) => {
-        $crate::__select!(@case [] [] $($cases)*)
+        $crate::__select!(@case [Dice] [] $($cases)*)
     };
 }
 
-// Where crossbeam-channel has it, too: so its imports can be swapped for ours.
-pub use select;
+/// As [`select!`](crate::select), but of several operations that are ready it does the one that is written first.
+///
+/// So the order of the cases is one of importance. A case that is always ready keeps those behind it from ever being done: where that may be,
+/// bound how often it is taken, or use [`select!`](crate::select), which is fair.
+///
+/// ```
+/// use runnext::{chan, select_biased};
+///
+/// let (stop, stopped) = chan::bounded(1);
+/// let (tx, jobs) = chan::unbounded();
+/// (0..100).for_each(|job| tx.send(job).unwrap());
+/// let mut done = 0;
+/// loop {
+///     select_biased! {
+///         recv(stopped) -> _ => break, // before any job
+///         recv(jobs) -> job => {
+///             done += 1;
+///             if job == Ok(9) {
+///                 stop.send(()).unwrap();
+///             }
+///         }
+///     }
+/// }
+/// assert_eq!((done, jobs.len()), (10, 90));
+/// ```
+///
+/// # Blocks
+/// As [`select!`](crate::select).
+#[macro_export]
+macro_rules! select_biased {
+    ($($cases:tt)*) => {
+        $crate::__select!(@case [First] [] $($cases)*)
+    };
+}
+
+// Where crossbeam-channel has them, too: so its imports can be swapped for ours.
+pub use {select, select_biased};
 
 /// What is temporary in a value ends before the wait in each edition:
 ///
@@ -170,25 +205,28 @@ macro_rules! __select {
         )
     };
 
-    // ---- the whole ----
-    (@run [$($cases:tt)*] []) => {{
+    // ---- the whole: which one if several are ready, and the cases ----
+    (@run [$order:ident $($cases:tt)*] []) => {{
         let won = $crate::chan::__private::wait(
             $crate::__select!(@list [$($cases)*] End),
             [$($crate::__select!(@one $cases)),*],
+            $crate::chan::__private::Order::$order,
         );
         $crate::__select!(@match won [$($cases)*] [])
     }};
-    (@run [$($cases:tt)*] [{() $body:tt}]) => {{
+    (@run [$order:ident $($cases:tt)*] [{() $body:tt}]) => {{
         let won = $crate::chan::__private::poll(
             $crate::__select!(@list [$($cases)*] Default),
             [$($crate::__select!(@one $cases)),*],
+            $crate::chan::__private::Order::$order,
         );
         $crate::__select!(@match won [$($cases)*] [$body])
     }};
-    (@run [$($cases:tt)*] [{($timeout:expr) $body:tt}]) => {{
+    (@run [$order:ident $($cases:tt)*] [{($timeout:expr) $body:tt}]) => {{
         let won = $crate::chan::__private::wait_for(
             $crate::__select!(@list [$($cases)*] Default),
             [$($crate::__select!(@one $cases)),*],
+            $crate::chan::__private::Order::$order,
             match () { () => $timeout },
         );
         $crate::__select!(@match won [$($cases)*] [$body])

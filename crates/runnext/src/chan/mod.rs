@@ -63,7 +63,7 @@ pub use error::{
     TrySelectError, TrySendError,
 };
 pub use iter::{IntoIter, Iter, TryIter};
-pub use macros::select;
+pub use macros::{select, select_biased};
 
 // Files, from the bottom: `wait` who waits, and with which locks · `clock` the kind that only the runtime has; the others, and the trait `Flavor` of all
 // of them, are in `runnext_core` · `op` blocking operations on any kind · `ends` what users hold, `looks` what those tell · `select` the machinery of a select, on cases whose
@@ -79,7 +79,7 @@ pub use macros::select;
 /// What `select!` expands to. Not for use by hand.
 #[doc(hidden)]
 pub mod __private {
-    pub use super::arms::{Default, End, Won, poll, recv, send, wait, wait_for};
+    pub use super::arms::{Default, End, Order, Won, poll, recv, send, wait, wait_for};
 }
 
 use runnext_core::chain::Chain;

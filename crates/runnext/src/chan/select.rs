@@ -8,10 +8,10 @@
 //! makes others claim a wait that was never needed.
 //!
 //! # Protocol
-//! 1 *look*: probe all cases without locks. If some are ready choose one of them by the dice and attempt it alone; if it was
-//!   lost to somebody else look again.
+//! 1 *look*: probe all cases without locks. If some are ready choose one of them ([`Order`]: by the dice, or the first) and attempt it alone;
+//!   if it was lost to somebody else look again.
 //! 2 *default*: probe all once more. Nothing ready and no stamp moved: give up. Otherwise look again.
-//! 3 *wait*: draw a ticket and queue up at each channel, in an order that the dice decide. A case that is ready by now is attempted under its lock,
+//! 3 *wait*: draw a ticket and queue up at each channel, in an order that the dice decide, or that of the cases. A case that is ready by now is attempted under its lock,
 //!   after claiming the own ticket, so that nobody serves this wait any more; if the attempt fails (the peer was
 //!   in the same position, or served meanwhile) leave all queues and look again. Else park.
 //! 4 *leave*: the server has taken its node out; take out the others, O(1) each.
@@ -53,6 +53,16 @@ pub(crate) enum Limit {
 
 impl Limit {
     pub(crate) const NEVER: Limit = Limit::At(NEVER);
+}
+
+/// Which one is done if several are ready.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// Any of them, by the dice.
+    #[default]
+    Dice,
+    /// The one that was written first.
+    First,
 }
 
 /// One direction of one channel, its type forgotten.
@@ -236,12 +246,12 @@ enum Turn {
 }
 
 /// Does one of the operations and says which. None if none was ready within the limit.
-pub(super) fn run(cases: &mut [Case], limit: Limit) -> Option<Chosen> {
+pub(super) fn run(cases: &mut [Case], limit: Limit, order: Order) -> Option<Chosen> {
     let mut over = limit == Limit::Now;
     loop {
         let ready = look(cases);
         if ready > 0 {
-            if let Turn::Chosen(chosen) = attempt_one(cases, ready, limit) {
+            if let Turn::Chosen(chosen) = attempt_one(cases, ready, limit, order) {
                 // SAFETY: the maker's promise. The call is closed.
                 unsafe { (cases[chosen.index].ops.tidy)(cases[chosen.index].chan) };
                 return Some(chosen);
@@ -255,7 +265,7 @@ pub(super) fn run(cases: &mut [Case], limit: Limit) -> Option<Chosen> {
             call::checkpoint_here();
             return None;
         }
-        match wait_for_one(cases, limit) {
+        match wait_for_one(cases, limit, order) {
             Turn::Chosen(chosen) => {
                 // SAFETY: as above.
                 unsafe { (cases[chosen.index].ops.tidy)(cases[chosen.index].chan) };
@@ -290,13 +300,16 @@ fn still_not(cases: &[Case]) -> bool {
         })
 }
 
-/// Attempts one of those that looked ready, by the dice.
-fn attempt_one(cases: &mut [Case], ready: u32, limit: Limit) -> Turn {
+/// Attempts one of those that looked ready.
+fn attempt_one(cases: &mut [Case], ready: u32, limit: Limit, order: Order) -> Turn {
     let mut call = match limit {
         Limit::Now => Call::brief(), // not said to block, but for promises
         Limit::At(_) => Call::begin(),
     };
-    let nth = if ready == 1 { 0 } else { roll(&call, ready) };
+    let nth = match order {
+        Order::Dice if ready > 1 => roll(&call, ready),
+        Order::Dice | Order::First => 0,
+    };
     let index = cases
         .iter()
         .enumerate()
@@ -341,13 +354,13 @@ fn attempt_one(cases: &mut [Case], ready: u32, limit: Limit) -> Turn {
 }
 
 /// Queues up everywhere and parks.
-fn wait_for_one(cases: &mut [Case], limit: Limit) -> Turn {
+fn wait_for_one(cases: &mut [Case], limit: Limit, order: Order) -> Turn {
     let Limit::At(deadline) = limit else {
         return Turn::TimedOut;
     };
     let mut call = Call::begin();
     let ticket = call.waiter().draw();
-    shuffle(cases, &call);
+    put_in_order(cases, &call, order);
     let (queued, step) = queue_all(cases, &call, ticket);
     let index = cases.get(queued).map_or(0, |case| case.queues_here);
     let mut chosen = Chosen {
@@ -405,13 +418,16 @@ fn wait_for_one(cases: &mut [Case], limit: Limit) -> Turn {
     Turn::Chosen(chosen)
 }
 
-/// Throws the dice for the order of queueing up. Of several cases of one channel its queue serves the one that came first.
-fn shuffle(cases: &mut [Case], call: &Call) {
+/// The order of queueing up. Of several cases of one channel its queue serves the one that came first.
+fn put_in_order(cases: &mut [Case], call: &Call, order: Order) {
     if let Some(first) = cases.first_mut() {
         first.queues_here = 0;
     }
     for place in 1..cases.len() {
-        let other = roll(call, place as u32 + 1) as usize;
+        let other = match order {
+            Order::Dice => roll(call, place as u32 + 1) as usize,
+            Order::First => place,
+        };
         cases[place].queues_here = cases[other].queues_here;
         cases[other].queues_here = place;
     }
