@@ -41,6 +41,7 @@ pub use runnext_core::group::Priority;
 pub use stats::GroupStats;
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::panic::Location;
 use std::sync::Arc;
 
@@ -335,6 +336,12 @@ impl PartialEq for TaskGroup {
 }
 
 impl Eq for TaskGroup {}
+
+impl Hash for TaskGroup {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        Arc::as_ptr(&self.record).hash(state);
+    }
+}
 
 /// The group of a goroutine that is the caller's, or kept by a handle.
 fn of(g: &G) -> Option<TaskGroup> {

@@ -1,5 +1,6 @@
 //! Belonging: inheritance, entering, nesting, ends, accounts.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 use std::time::Duration;
@@ -31,6 +32,19 @@ fn children_inherit_and_strangers_do_not() {
         assert!(go(TaskGroup::current).join().unwrap().is_none());
         assert_eq!(group.stats().goroutines, 0);
     });
+}
+
+#[test]
+fn a_group_is_itself_by_any_handle_and_no_other_of_its_name() {
+    let (group, namesake) = (TaskGroup::new("same"), TaskGroup::new("same"));
+    let handles = HashSet::from([
+        group.clone(),
+        group.clone(),
+        group.clone(),
+        namesake.clone(),
+    ]);
+    assert_eq!(handles.len(), 2);
+    assert!(handles.contains(&group) && handles.contains(&namesake));
 }
 
 /// As [`TaskGroup::go`], whoever starts it, and also where it awaits in between.
