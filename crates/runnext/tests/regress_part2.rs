@@ -515,3 +515,29 @@ fn calls_do_not_give_way_without_preemption() {
         other.join().unwrap();
     });
 }
+
+/// Where nothing can be read from `/proc`, a goroutine in an unmarked system call kept its P for ever, and with it the one it waited for.
+#[test]
+fn threads_are_seen_to_block_without_proc() {
+    child(&[], || {
+        let _dog = watchdog("blocked without /proc");
+        runtime(1).run(|| {
+            let (mut reader, mut writer) = std::io::pipe().expect("a pipe");
+            let none = libc::rlimit {
+                rlim_cur: 0,
+                rlim_max: 0,
+            };
+            // SAFETY: a valid argument. From now on no file can be opened.
+            let refused = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const none) };
+            assert_eq!(refused, 0);
+            let mut byte = [0];
+            runnext::scope(|s| {
+                s.go(|| reader.read_exact(&mut byte).expect("a byte"));
+                runnext::yield_now(); // it reads, on the only P
+                writer.write_all(&[7]).expect("written");
+            });
+            assert_eq!(byte, [7]);
+        });
+    })
+    .passed();
+}
