@@ -17,6 +17,7 @@
 //! | [`net`]    | connecting and accepting without waiting                                  |
 //! | [`inspect`] | the own process: memory that others write, the code that is mapped       |
 //! | [`mod@file`] | locks on open files                                                     |
+//! | [`fork`]   | whether this process is a copy of another one                             |
 //!
 //! # Why a crate of its own
 //! The runtime above is long; the part that depends on kernel versions and on the instruction
@@ -49,6 +50,7 @@ pub mod cpu;
 pub mod errno;
 pub mod fence;
 pub mod file;
+pub mod fork;
 pub mod futex;
 pub mod inspect;
 pub mod limit;

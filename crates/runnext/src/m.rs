@@ -25,12 +25,13 @@ use runnext_sys::clock::{self, ThreadCpu};
 use runnext_sys::futex;
 use runnext_sys::thread::{self, CpuSet};
 
+use crate::fatal::fatal;
 use crate::fences;
 use crate::g::{G, Timed};
 use crate::note::Note;
 use crate::observe::set_coarse_ns;
 use crate::p::P;
-use crate::sched::Shared;
+use crate::sched::{COPY, Shared};
 
 #[repr(align(128))]
 pub(crate) struct M {
@@ -496,6 +497,8 @@ impl M {
         self.note_cpu();
         let p = loop {
             match self.inbox.take() {
+                // Nobody is left to wake it.
+                Found::Nothing if self.shared().is_copy() => fatal(format_args!("{COPY}")),
                 Found::Nothing => futex::wait(self.inbox.word(), EMPTY),
                 // SAFETY: Ps live as long as the runtime.
                 Found::P(p) => break Some(unsafe { p.as_ref() }),

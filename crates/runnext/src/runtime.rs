@@ -17,10 +17,10 @@ use crate::g::WaitReason;
 use crate::goroutine::{JoinHandle, go_on, wait_for};
 use crate::m;
 use crate::say;
-use crate::sched::Shared;
 use crate::sched::blocking::blocking;
 use crate::sched::call::Call;
 use crate::sched::spawn::{self, Options};
+use crate::sched::{COPY, Shared};
 use crate::stats::{self, SchedStats};
 pub use builder::Builder;
 
@@ -30,6 +30,10 @@ pub use builder::Builder;
 /// different runtimes can use the same channels and locks.
 ///
 /// Dropping it is [`shutdown`](Self::shutdown) with no grace.
+///
+/// A runtime does not survive `fork`, which copies one thread only. In the child its methods panic, dropping it does nothing, and a goroutine that has to wait ends
+/// the child with a message. So fork before it is built (daemons), or use exec or `_exit` in the child; another runtime may be built there.
+/// `std::process::Command` is not concerned.
 ///
 /// # Example
 /// ```
@@ -109,7 +113,7 @@ impl Runtime {
     /// The calling thread (or goroutine).
     ///
     /// # Panics
-    /// With `f`'s panic, if it panics.
+    /// With `f`'s panic, if it panics. In a process that was forked since the runtime was built.
     ///
     /// # Example
     /// ```
@@ -129,6 +133,7 @@ impl Runtime {
         F: FnOnce() -> T + Send,
         T: Send,
     {
+        self.demand_threads();
         let options = Options {
             site: Location::caller(),
             ext: None,
@@ -150,7 +155,7 @@ impl Runtime {
     /// Starts a goroutine from any thread; see [`go`](crate::go).
     ///
     /// # Panics
-    /// When the system has no memory for another goroutine.
+    /// When the system has no memory for another goroutine, or the process was forked since the runtime was built.
     ///
     /// # Example
     /// ```
@@ -172,13 +177,14 @@ impl Runtime {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
+        self.demand_threads();
         go_on(&self.shared, Location::caller(), f)
     }
 
     /// Starts a goroutine without a stack from any thread; see [`spawn`](crate::spawn).
     ///
     /// # Panics
-    /// When the system has no memory for another goroutine.
+    /// When the system has no memory for another goroutine, or the process was forked since the runtime was built.
     ///
     /// # Example
     /// ```
@@ -196,6 +202,7 @@ impl Runtime {
         F: std::future::Future + Send + 'static,
         F::Output: Send + 'static,
     {
+        self.demand_threads();
         crate::future::spawn_on(&self.shared, Location::caller(), fut)
     }
 
@@ -292,6 +299,12 @@ impl Runtime {
         let shared = unsafe { std::ptr::read(&this.shared) };
         stop(shared, grace)
     }
+
+    /// Whoever starts something from outside would wait for it for ever in a process without threads.
+    #[track_caller]
+    fn demand_threads(&self) {
+        assert!(!self.shared.is_copy(), "{COPY}");
+    }
 }
 
 impl Drop for Runtime {
@@ -306,6 +319,14 @@ fn stop(shared: Arc<Shared>, grace: Duration) -> Shutdown {
         !own,
         "a Runtime cannot be shut down or dropped by one of its own goroutines: do it outside, after Runtime::run"
     );
+    if shared.is_copy() {
+        let abandoned = shared.live();
+        std::mem::forget(shared); // its locks may be held by threads that are not here
+        return Shutdown {
+            finished: 0,
+            abandoned,
+        };
+    }
     let deadline =
         u64::try_from(grace.as_nanos()).map_or(u64::MAX, |ns| clock::now_ns().saturating_add(ns));
     let (finished, abandoned) = shared.drain(deadline);

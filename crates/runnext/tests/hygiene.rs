@@ -3,11 +3,12 @@
 mod common;
 mod stall;
 
+use std::panic::catch_unwind;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::time::{Duration, Instant};
 
-use common::{child, runtime};
+use common::{child, message, runtime};
 use runnext::{go, yield_now};
 use stall::{Hogs, status_line, watchdog};
 
@@ -260,4 +261,67 @@ fn a_blocked_signal_is_unblocked_on_the_runtimes_threads_only() {
         assert!(blocked(libc::SIG_SETMASK), "the caller's mask was changed");
     })
     .passed();
+}
+
+/// Runs `body` in a fork of this process, which must not take for ever. Gives how it ended, for `waitpid`'s macros.
+fn in_a_fork(body: impl FnOnce()) -> i32 {
+    // SAFETY: what the test does in the child is what programs do there; it never returns from here.
+    let pid = unsafe { libc::fork() };
+    assert!(pid >= 0);
+    if pid == 0 {
+        // SAFETY: as above.
+        unsafe { libc::alarm(60) };
+        body();
+        // SAFETY: as above.
+        unsafe { libc::_exit(0) };
+    }
+    let mut status = 0;
+    // SAFETY: a place for the status of our child.
+    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+    status
+}
+
+/// `run` and `shutdown` hung in the child, and a drop aborted it.
+#[test]
+fn a_runtime_says_that_it_does_not_survive_a_fork() {
+    child(&[], || {
+        let mut rt = Some(runtime(2));
+        rt.as_ref().unwrap().run(|| ());
+        let status = in_a_fork(|| {
+            let old = rt.take().unwrap();
+            let refused = [
+                catch_unwind(|| old.run(|| ())).unwrap_err(),
+                catch_unwind(|| old.go(|| ()).join()).unwrap_err(),
+            ];
+            for why in refused {
+                assert!(message(&*why).contains("fork before the runtime is built"));
+            }
+            drop(old);
+            assert_eq!(runtime(1).run(|| go(|| 42).join().unwrap()), 42);
+        });
+        assert_eq!(status, 0, "the child");
+        let status = in_a_fork(|| {
+            rt.take().unwrap().shutdown(Duration::MAX);
+        });
+        assert_eq!(status, 0, "the child that shuts down");
+        assert_eq!(rt.unwrap().run(|| go(|| 42).join().unwrap()), 42); // unharmed
+    })
+    .passed();
+}
+
+/// Nobody was left who could have woken it.
+#[test]
+fn a_goroutine_that_waits_in_a_fork_ends_the_child_with_a_message() {
+    child(&[], || {
+        runtime(2).run(|| {
+            let status = in_a_fork(|| {
+                let _ = runnext::chan::never::<()>().recv();
+            });
+            assert!(libc::WIFSIGNALED(status), "{status:x}");
+            assert_eq!(libc::WTERMSIG(status), libc::SIGABRT);
+            assert_eq!(go(|| 42).join().unwrap(), 42);
+        });
+    })
+    .passed()
+    .said(&["fatal error: this process is a fork", "exec or _exit"]);
 }

@@ -5,7 +5,7 @@ use std::panic;
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
-use runnext_sys::{clock, cpu, limit};
+use runnext_sys::{clock, cpu, fork, limit};
 
 use super::Runtime;
 use crate::config::{self, Debug};
@@ -243,6 +243,7 @@ impl Builder {
         preempt::install(signal)?;
         fences::choose(membarrier);
         clock::init();
+        fork::watch();
         let shared = Arc::new(Shared::new(config).map_err(limit::explain)?);
         // From here on an error drops it, which ends the threads that were made.
         let runtime = Runtime {

@@ -65,7 +65,7 @@ use runnext_core::list::List;
 use runnext_core::owner::{Home, State};
 use runnext_core::searchers::Searchers;
 use runnext_core::steal::StealOrder;
-use runnext_sys::cpu;
+use runnext_sys::{cpu, fork};
 
 use crate::g::G;
 use crate::g::slab::Slab;
@@ -132,6 +132,10 @@ impl Census {
     }
 }
 
+/// What is wrong where [`Shared::is_copy`], and what to do.
+pub(crate) const COPY: &str = "this process is a fork, and the threads of this runtime stayed behind in the one that made it: fork before the runtime is built, \
+     use exec or _exit in the child, or build another Runtime there";
+
 /// All that the Ms and Ps of one runtime share.
 pub(crate) struct Shared {
     pub(crate) config: Config,
@@ -173,6 +177,8 @@ pub(crate) struct Shared {
     /// Strangers at work in here ([`Visit`]).
     visitors: AtomicUsize,
 
+    /// Forks before it was made ([`Shared::is_copy`]).
+    forks: u32,
     /// No M dispatches anything any more.
     pub(crate) stopped: AtomicBool,
     /// Drops futures that are rung after the end.
@@ -222,6 +228,7 @@ impl Shared {
             stranded: AtomicUsize::new(0),
             tied: AtomicUsize::new(0),
             visitors: AtomicUsize::new(0),
+            forks: fork::count(),
             stopped: AtomicBool::new(false),
             helper: Mutex::default(),
             draining: AtomicBool::new(false),
@@ -232,6 +239,12 @@ impl Shared {
         };
         shared.set_procs(procs);
         Ok(shared)
+    }
+
+    /// This process was forked since: the runtime's threads are in another one, all but the one that called `fork`, if it is one of them.
+    #[inline]
+    pub(crate) fn is_copy(&self) -> bool {
+        self.forks != fork::count()
     }
 
     /// A reference that does not keep the runtime's memory.
