@@ -1,4 +1,4 @@
-//! Which limit is behind an error of making a thread or a descriptor: the kernel gives a number, and people want to know what to
+//! Which limit, or ban, is behind an error of making a thread or a descriptor: the kernel gives a number, and people want to know what to
 //! raise. And raising what a process may raise itself.
 //!
 //! ```
@@ -44,6 +44,9 @@ pub fn explain(error: io::Error) -> io::Error {
             "no thread is left: raise `ulimit -u` (RLIMIT_NPROC), the cgroup's pids.max or kernel.threads-max; or its \
              stack has no room: see `ulimit -v`"
         }
+        Some(libc::ENOSYS | libc::EPERM) => {
+            "the runtime needs epoll, eventfd and threads: a seccomp filter or another sandbox may forbid one of them"
+        }
         _ => return error,
     };
     io::Error::new(error.kind(), Explained { error, advice })
@@ -77,6 +80,8 @@ mod tests {
             (libc::EMFILE, "ulimit -n"),
             (libc::ENFILE, "fs.file-max"),
             (libc::EAGAIN, "ulimit -u"),
+            (libc::ENOSYS, "seccomp"),
+            (libc::EPERM, "seccomp"),
         ] {
             let bare = || io::Error::from_raw_os_error(errno);
             let explained = explain(bare());
@@ -104,7 +109,7 @@ mod tests {
 
     #[test]
     fn what_no_limit_is_behind_stays_as_it_is() {
-        let error = explain(io::Error::from_raw_os_error(libc::EPERM));
-        assert_eq!(error.raw_os_error(), Some(libc::EPERM));
+        let error = explain(io::Error::from_raw_os_error(libc::EINVAL));
+        assert_eq!(error.raw_os_error(), Some(libc::EINVAL));
     }
 }

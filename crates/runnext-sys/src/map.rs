@@ -401,7 +401,7 @@ impl fmt::Display for Refused {
             // Not how many mappings there are: whoever is refused thousands of times would count them each time.
             libc::ENOMEM => f.write_str(
                 "; out of address space or of mappings: compare /proc/self/maps with vm.max_map_count, and see \
-                 `ulimit -v` (RLIMIT_AS) and vm.overcommit_memory, which should not be 2",
+                 `ulimit -v` (RLIMIT_AS), `ulimit -d` (RLIMIT_DATA) and vm.overcommit_memory, which should not be 2",
             ),
             libc::EAGAIN => {
                 f.write_str("; too much locked memory: raise `ulimit -l` or drop mlockall")
