@@ -156,6 +156,11 @@ impl Previous {
         self.action.sa_sigaction == libc::SIG_DFL
     }
 
+    /// Whether this is the handler.
+    pub fn is(&self, handler: Handler) -> bool {
+        self.action.sa_sigaction == handler as usize
+    }
+
     /// Passes a signal on as if our handler were not there; see the table in the [module](self).
     /// Async-signal-safe as far as the previous handler is.
     ///

@@ -3,12 +3,14 @@
 mod common;
 mod stall;
 
+use std::io::{BufRead, BufReader};
+use std::os::fd::AsRawFd;
 use std::panic::catch_unwind;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::time::{Duration, Instant};
 
-use common::{child, message, runtime};
+use common::{child, message, runtime, until};
 use runnext::{go, yield_now};
 use stall::{Hogs, status_line, watchdog};
 
@@ -324,4 +326,27 @@ fn a_goroutine_that_waits_in_a_fork_ends_the_child_with_a_message() {
     })
     .passed()
     .said(&["fatal error: this process is a fork", "exec or _exit"]);
+}
+
+/// It ended preemption without a word.
+#[test]
+fn a_handler_in_the_place_of_ours_is_reported() {
+    child(&[], || {
+        let _dog = watchdog("a handler was replaced");
+        let (said, stderr) = std::io::pipe().expect("a pipe");
+        // SAFETY: two open descriptors.
+        assert_eq!(unsafe { libc::dup2(stderr.as_raw_fd(), 2) }, 2);
+        runtime(1).run(|| {
+            handle(libc::SIGURG, count, libc::SA_RESTART);
+            let report = go(|| {
+                let lines = BufReader::new(said).lines().map_while(Result::ok);
+                runnext::blocking(|| lines.take(1).collect::<String>())
+            });
+            until(|| report.is_finished()); // there is work all the time
+            let report = report.join().unwrap();
+            assert!(report.contains("another handler of signal 23"), "{report}");
+            assert!(report.contains("preemptsignal"), "{report}");
+        });
+    })
+    .passed();
 }

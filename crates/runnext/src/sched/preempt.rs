@@ -36,7 +36,7 @@
 use std::ffi::c_void;
 use std::io;
 use std::sync::OnceLock;
-use std::sync::atomic::{Ordering::*, fence};
+use std::sync::atomic::{AtomicBool, Ordering::*, fence};
 
 use runnext_core::next::{self, Pick};
 use runnext_core::owner::{Home, State};
@@ -51,6 +51,7 @@ use crate::m::{self, M};
 use crate::observe::Why;
 use crate::observe::event::Kind;
 use crate::p::P;
+use crate::say;
 
 /// The signal; SIGURG unless `RUNNEXT_DEBUG=preemptsignal=n` says otherwise. One per process.
 static SIGNAL: OnceLock<(i32, Previous)> = OnceLock::new();
@@ -95,6 +96,22 @@ pub(crate) fn install(signo: i32) -> io::Result<()> {
         unsafe { signal::install(signo, on_signal)? };
     }
     Ok(())
+}
+
+/// Says so, once, if somebody has put another handler in the place of ours: from then on no goroutine is preempted, unless that one chains. Ours is not put back, as the other may want
+/// the signal, and nobody can tell when it is done with it. By a thread that may allocate.
+pub(super) fn check_handler() {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    let Some((signo, _)) = SIGNAL.get() else {
+        return;
+    };
+    let lost = || Previous::current(*signo).is_ok_and(|now| !now.is(on_signal));
+    if !SAID.load(Relaxed) && lost() && !SAID.swap(true, Relaxed) {
+        say::line(format_args!(
+            "runnext: another handler of signal {signo} was installed after the runtime's: goroutines are not preempted while it is there, unless it calls the one it replaced. Install it before the first \
+             Runtime is built, which passes signals on, or give the runtime another signal: RUNNEXT_DEBUG=preemptsignal=34"
+        ));
+    }
 }
 
 /// The timer that ends slices on the calling thread, an M.

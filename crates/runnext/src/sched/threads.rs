@@ -538,6 +538,9 @@ impl Maker {
         if now >= self.next_count {
             self.next_count = now + CPUS_NS;
             shared.follow_system();
+            if shared.config.preemption {
+                preempt::check_handler();
+            }
         }
         let more = shared.stacks.trim();
         self.next_housekeeping = now + HOUSEKEEPING_NS;
