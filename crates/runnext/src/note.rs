@@ -1,14 +1,22 @@
 //! A note to a thread: give way.
 //!
-//! Whoever wants an M to give way leaves one; the M reads it on the way out of a runtime call, at a checkpoint, or in the signal handler
-//! if a signal follows. Each note names the turn it is meant for (`P::slice`): by the time it is read, whoever was meant may have gone by
-//! itself, and the one that runs now, perhaps the one for whose sake it was left, has done nothing to be stopped for.
+//! Whoever wants an M to give way leaves a note; the M reads it at the end of a runtime call, at a checkpoint, or in the signal handler
+//! if a signal follows. Each note names the turn it is meant for (`P::slice`): by the time it is read, the goroutine that was meant may have
+//! left the P by itself, and the one that runs now, perhaps the one for whose sake the note was left, must not be stopped.
 //!
-//! A newer note replaces one that was not read; one that cannot be is taken back. The parts are read one by one: of two that meet, a mixture may be taken, which is then for
-//! no turn that runs, or for the right one. A note may be lost, never misdelivered.
+//! | state      | read by                                        | counted | left when                                         |
+//! |------------|------------------------------------------------|---------|---------------------------------------------------|
+//! | NONE       |                                                |         |                                                   |
+//! | CHECKPOINT | checkpoints                                    | yes     | without preemption, a slice is used up            |
+//! | ASKED      | ends of calls, checkpoints, the signal handler | yes     | somebody more entitled waits, or a slice is used up |
+//! | LAST       | as ASKED                                       | no      | the runtime has stopped; meant for any turn       |
 //!
-//! The last one says that the runtime has stopped. It is for whoever runs, and read on the way out of a call only: a goroutine that computes for ever
-//! does not read it, and checkpoints of other runtimes must not look for it for ever.
+//! A newer note replaces an older one that was not read, unless fewer would read it. A note that cannot be read is withdrawn. *Counted*: in
+//! [`LEFT`], where checkpoints look. LAST is not: a goroutine that computes for ever does not read it, and checkpoints of other runtimes would look for
+//! it for ever.
+//!
+//! The parts are read one by one: if two notes are left at once, a mixture may be taken, which is then for no turn that runs, or for the right
+//! one. A note may be lost, never misdelivered.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::*};
 
@@ -25,14 +33,17 @@ pub(crate) fn any() -> bool {
 }
 
 const NONE: u8 = 0;
-/// There is one, counted in [`LEFT`].
-const ASKED: u8 = 1;
-/// All has stopped. Not counted.
-const LAST: u8 = 2;
+const CHECKPOINT: u8 = 1;
+const ASKED: u8 = 2;
+const LAST: u8 = 3;
+
+fn is_counted(state: u8) -> bool {
+    matches!(state, CHECKPOINT | ASKED)
+}
 
 /// Where a thread's notes are left. See the [module](self).
 pub(crate) struct Note {
-    left: AtomicU8,
+    state: AtomicU8,
     blamed: AtomicBool,
     slice: AtomicU32,
     at: AtomicU64,
@@ -43,68 +54,76 @@ pub(crate) struct Note {
 pub(crate) struct Asked {
     /// The turn it is for.
     pub(crate) slice: u32,
-    /// The goroutine has run for so long that it counts as one that runs on and on. Else it gives way to somebody more entitled.
+    /// The goroutine is to gain weight, because it has run for long. Otherwise it only gives way to one that is more entitled.
     pub(crate) blamed: bool,
-    /// When, in ns.
+    /// When it was left, in ns.
     pub(crate) at: u64,
 }
 
 impl Note {
     pub(crate) const fn new() -> Note {
         Note {
-            left: AtomicU8::new(NONE),
+            state: AtomicU8::new(NONE),
             blamed: AtomicBool::new(false),
             slice: AtomicU32::new(0),
             at: AtomicU64::new(0),
         }
     }
 
-    /// Leaves one. By anybody, a signal handler included.
+    /// Leaves one for the next call that ends, the next checkpoint or a signal. By any thread, in a signal handler too.
     pub(crate) fn leave(&self, slice: u32, blamed: bool) {
-        let again = self.left.load(Acquire) == ASKED && self.slice.load(Relaxed) == slice;
-        if !again {
-            self.at.store(clock::now_ns(), Relaxed);
-        }
-        self.blamed.store(blamed, Relaxed);
-        self.slice.store(slice, Relaxed);
-        if self.left.swap(ASKED, Release) != ASKED {
-            LEFT.fetch_add(1, Relaxed);
+        self.write(slice, blamed);
+        self.replace(ASKED);
+    }
+
+    /// Leaves one for the next checkpoint. By any thread.
+    pub(crate) fn leave_for_checkpoint(&self, slice: u32) {
+        if !self.is_for_calls() {
+            self.write(slice, false);
+            let new = self
+                .state
+                .compare_exchange(NONE, CHECKPOINT, Release, Relaxed);
+            if new.is_ok() {
+                LEFT.fetch_add(1, Relaxed);
+            }
         }
     }
 
-    /// Leaves the last one, unless there is another: who reads that sees that all has stopped. By anybody, a signal handler included.
+    /// Leaves the last one. By any thread, in a signal handler too.
     pub(crate) fn leave_last(&self) {
-        let _ = self.left.compare_exchange(NONE, LAST, Release, Relaxed);
+        self.replace(LAST);
     }
 
-    /// Takes one back that was not read, for whoever it is meant for sleeps: checkpoints of others would look for it all the while. By anybody.
+    /// Takes back one that was not read, because the thread sleeps or the turn is over: checkpoints of other threads would look for it all the
+    /// while. Not the last one. By any thread.
     pub(crate) fn withdraw(&self) {
-        if self
-            .left
-            .compare_exchange(ASKED, NONE, Relaxed, Relaxed)
-            .is_ok()
+        let state = self.state.load(Relaxed);
+        if is_counted(state)
+            && self
+                .state
+                .compare_exchange(state, NONE, Relaxed, Relaxed)
+                .is_ok()
         {
             LEFT.fetch_sub(1, Relaxed);
         }
     }
 
-    /// Whether there is one.
+    /// Whether there is one. For checkpoints.
     #[inline]
     pub(crate) fn is_left(&self) -> bool {
-        self.left.load(Relaxed) != NONE
+        self.state.load(Relaxed) != NONE
     }
 
-    /// Whether the one that was left last is for this turn.
-    pub(crate) fn is_for(&self, slice: u32) -> bool {
-        self.slice.load(Relaxed) == slice
+    /// Whether there is one that is read at the end of calls too.
+    #[inline]
+    pub(crate) fn is_for_calls(&self) -> bool {
+        self.state.load(Relaxed) >= ASKED
     }
 
     /// Takes it.
     pub(crate) fn take(&self) -> Option<Asked> {
-        match self.left.swap(NONE, Acquire) {
-            NONE => return None,
-            ASKED => drop(LEFT.fetch_sub(1, Relaxed)),
-            _ => {}
+        if self.replace(NONE) == NONE {
+            return None;
         }
         Some(Asked {
             slice: self.slice.load(Relaxed),
@@ -112,10 +131,31 @@ impl Note {
             at: self.at.load(Relaxed),
         })
     }
+
+    /// The time is that of the first note of a turn.
+    fn write(&self, slice: u32, blamed: bool) {
+        let again = is_counted(self.state.load(Acquire)) && self.slice.load(Relaxed) == slice;
+        if !again {
+            self.at.store(clock::now_ns(), Relaxed);
+        }
+        self.blamed.store(blamed, Relaxed);
+        self.slice.store(slice, Relaxed);
+    }
+
+    /// Changes the state, and the count with it. Returns what it was.
+    fn replace(&self, state: u8) -> u8 {
+        let old = self.state.swap(state, AcqRel);
+        match (is_counted(old), is_counted(state)) {
+            (false, true) => drop(LEFT.fetch_add(1, Relaxed)),
+            (true, false) => drop(LEFT.fetch_sub(1, Relaxed)),
+            _ => {}
+        }
+        old
+    }
 }
 
 impl Drop for Note {
-    /// Or every checkpoint of the process would look for it for ever.
+    /// Otherwise every checkpoint of the process would look for it for ever.
     fn drop(&mut self) {
         self.take();
     }
@@ -138,18 +178,36 @@ mod tests {
     }
 
     #[test]
-    fn the_last_note_replaces_none() {
+    fn a_note_for_a_checkpoint_is_not_for_calls() {
         let note = Note::new();
-        note.leave_last();
-        assert!(note.is_left());
-        note.leave(7, true); // as one that was not read
-        note.leave_last();
-        assert_eq!(note.take().unwrap().slice, 7);
-        assert!(note.take().is_none());
+        note.leave_for_checkpoint(7);
+        assert!(note.is_left() && !note.is_for_calls());
+        note.leave(8, true);
+        assert!(note.is_for_calls());
+        note.leave_for_checkpoint(9); // it would be read later than the other
+        assert!(note.is_for_calls());
+        assert_eq!(note.take().unwrap().slice, 8);
+        note.leave_for_checkpoint(7);
+        note.withdraw();
+        assert!(!note.is_left());
     }
 
     #[test]
-    fn one_that_is_taken_back_is_not_read_but_for_the_last() {
+    fn the_last_note_is_read_at_calls_whatever_was_left_before() {
+        let note = Note::new();
+        for before in [Note::leave_for_checkpoint, |note: &Note, slice| {
+            note.leave(slice, true)
+        }] {
+            before(&note, 7);
+            note.leave_last();
+            note.leave_for_checkpoint(8);
+            assert!(note.is_for_calls());
+            assert!(note.take().is_some() && note.take().is_none());
+        }
+    }
+
+    #[test]
+    fn one_that_is_withdrawn_is_not_read_except_the_last() {
         let note = Note::new();
         note.leave(7, true);
         note.withdraw();
@@ -160,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn since_when_is_of_the_first_of_a_turn() {
+    fn the_time_is_that_of_the_first_note_of_a_turn() {
         let note = Note::new();
         note.leave(7, true);
         let first = note.at.load(Relaxed);

@@ -16,8 +16,8 @@
 //!         stops the goroutine here for ever, unless it is in a blocking section. Calls that acquire something also check for that note
 //!         before they begin ([`Call::begin`]), in a section too.
 //! poll:   an attempt that found nothing, and may be repeated in a loop, is a checkpoint that keeps its thread ([`checkpoint_here`]).
-//!         Without preemption notes say only that a slice is used up, and are for [`checkpoint`] alone: who switched preemption off relies on the order
-//!         in which goroutines run.
+//!         Without preemption nobody is asked to give way at calls, only at [`checkpoint`]: programs that switch preemption off rely on the
+//!         order in which goroutines run.
 //! park:   publish the waiter first, drop all locks, then [`Call::park`]. Returns with the call still open, perhaps on
 //!         another thread.
 //! wake:   [`Call::wake`], after all locks are dropped.
@@ -62,7 +62,7 @@ impl Call {
     pub(crate) fn begin() -> Call {
         let m = m::current();
         if let Some(m) = m
-            && m.note.is_left()
+            && m.note.is_for_calls()
         {
             stop_first(m);
         }
@@ -284,8 +284,8 @@ impl Drop for Call {
     fn drop(&mut self) {
         if let Some(m) = self.m {
             m.leave();
-            if m.note.is_left() && !self.brief {
-                give_way(m, Way::AfterCall);
+            if m.note.is_for_calls() && !self.brief {
+                give_way(m, Way::Free);
             }
         } else if self.brief
             && let Some(m) = m::current()
@@ -509,23 +509,18 @@ pub(super) fn take_p(m: &M, p: *const P) {
     m.take(to);
 }
 
-/// Where a goroutine gives way, and how.
+/// How a goroutine gives way.
 #[derive(Clone, Copy)]
 enum Way {
-    /// At the end of a call; it may go on on another thread.
-    AfterCall,
-    /// At a place in its code that was made for that; likewise.
-    Checkpoint,
+    /// It may go on on another thread.
+    Free,
     /// Its thread waits with it, as when it is preempted.
     Wired,
 }
 
-/// Somebody asked this thread to give way: on the way out of a call, or at a checkpoint.
+/// This thread has a note: at the end of a call, or at a checkpoint.
 #[cold]
 fn give_way(m: &'static M, way: Way) {
-    if !matches!(way, Way::Checkpoint) && is_for_a_checkpoint(m) {
-        return;
-    }
     let Some(asked) = m.note.take() else {
         return;
     };
@@ -548,7 +543,7 @@ fn give_way(m: &'static M, way: Way) {
         }
         m.shared().observe.preempted(Why::Asked, asked.at, g);
         match way {
-            Way::AfterCall | Way::Checkpoint => call.yield_now(),
+            Way::Free => call.yield_now(),
             Way::Wired => yield_wired(m, g),
         }
     }
@@ -570,21 +565,7 @@ fn stop_first(m: &'static M) {
     if m.home.get() == Home::Blk && is_to_stop(m) {
         m.shared().freeze(m); // nothing was taken yet, so the section need not go on
     }
-    give_way(m, Way::AfterCall);
-}
-
-/// Whether the note waits for the next checkpoint. One for a turn that is over goes, or each call would come here.
-fn is_for_a_checkpoint(m: &M) -> bool {
-    let shared = m.shared();
-    if shared.config.preemption || shared.groups.is_used() || shared.stopped.load(Relaxed) {
-        return false;
-    }
-    // SAFETY: Ps live as long as the runtime; if another has it by now, the numbers differ.
-    let p = unsafe { m.p_ptr().as_ref() };
-    if !p.is_some_and(|p| m.note.is_for(p.slice.load(Relaxed))) {
-        m.note.withdraw();
-    }
-    true
+    give_way(m, Way::Free);
 }
 
 /// Whether what runs here is stopped when all has: a future is dropped when its poll returns, and whom an errand is to wake may be of another runtime.
@@ -634,7 +615,7 @@ pub(crate) fn spinning_helps() -> bool {
 #[inline]
 pub(crate) fn checkpoint() {
     if note::any() {
-        checkpoint_slow(Way::Checkpoint);
+        checkpoint_slow(Way::Free);
     }
 }
 
@@ -650,9 +631,14 @@ pub(crate) fn checkpoint_here() {
 #[cold]
 #[inline(never)]
 fn checkpoint_slow(way: Way) {
-    if let Some(m) = m::current()
-        && m.note.is_left()
-    {
+    let Some(m) = m::current() else {
+        return;
+    };
+    let is_left = match way {
+        Way::Free => m.note.is_left(),
+        Way::Wired => m.note.is_for_calls(),
+    };
+    if is_left {
         give_way(m, way);
     }
 }

@@ -154,7 +154,7 @@ unsafe extern "C" fn on_signal(signo: i32, info: *mut signal::siginfo_t, context
     // It may have given way to the note meanwhile; then there is nothing to do, and nobody to pass it on to.
     if let Some(m) = m
         && asked
-        && m.note.is_left()
+        && m.note.is_for_calls()
     {
         stop_here(m, Why::Wakeup);
     }

@@ -317,9 +317,10 @@ impl Keeper {
         let slice = self.shared.config.time_slice.as_nanos() as u64;
         let ran = look.cpu.saturating_sub(look.since_cpu);
         if ran < slice {
+            m.note.withdraw(); // of an earlier turn
             return (slice - ran).max(FAST_NS);
         }
-        m.note.leave(look.slice, false);
+        m.note.leave_for_checkpoint(look.slice);
         u64::MAX
     }
 }
