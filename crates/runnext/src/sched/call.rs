@@ -27,12 +27,9 @@ use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{Ordering::*, fence};
 
-use runnext_core::list::List;
 use runnext_core::owner::{Home, State};
-use runnext_core::runq::RunQueue;
 
 use super::Shared;
-use super::groups::ROOT_LANE;
 use super::wait::{Waiter, Who};
 use super::wired::{park_wired, resume_wired, yield_wired};
 use crate::fatal::fatal;
@@ -291,141 +288,6 @@ impl Drop for Call {
             && let Some(m) = m::current()
         {
             m.end_stray();
-        }
-    }
-}
-
-impl Shared {
-    /// A goroutine made runnable by somebody without a P, who may be no thread of this runtime.
-    pub(super) fn put_global(&self, g: &G) {
-        let _visit = self.visit();
-        self.observe.queued_outside(g);
-        // SAFETY: runnable, and in no queue: the caller made it so.
-        unsafe { self.push_global(g.ptr()) };
-        self.wake_one();
-    }
-
-    /// A goroutine made runnable by `p`'s owner. True: another P may help, and nobody was told.
-    #[inline(always)] // as `put_tail`
-    pub(super) fn put_local(&self, p: &P, g: &G) -> bool {
-        if self.special.load(Relaxed) {
-            return self.put_special(p, g, false);
-        }
-        self.put_ungrouped(p, g);
-        true
-    }
-
-    /// As [`put_local`](Self::put_local), with groups or chaos. `woken`: it is not a new one.
-    #[inline]
-    fn put_special(&self, p: &P, g: &G, woken: bool) -> bool {
-        let here = &p.groups;
-        if !here.takes(g) {
-            return self.put_elsewhere(p, g, woken);
-        }
-        if !woken && !here.shares_ring() && self.may_start_elsewhere(g) {
-            return self.put_in_lane(p, g, woken);
-        }
-        self.sample_wait(p, g);
-        let ring = here.ring();
-        let kept = woken && p.keeps_its_own(ring);
-        // SAFETY: the caller owns p; g is runnable and in no queue.
-        if let Err(overflow) = unsafe { ring.put_next_kick(g.ptr()) } {
-            self.put_overflow(p, ring, overflow);
-        }
-        self.may_help(here.shares_ring() && !kept)
-    }
-
-    /// Whether others may help with one that was queued. If it waits for this P, and its waker does not block, the monitor sees to it.
-    #[inline]
-    pub(super) fn may_help(&self, others: bool) -> bool {
-        if !others {
-            self.monitor.work_waits(false);
-        }
-        others
-    }
-
-    /// Into `runnext`; hogs elsewhere.
-    #[inline(always)] // as `put_tail`
-    pub(super) fn put_ungrouped(&self, p: &P, g: &G) {
-        if g.is_light() {
-            self.put_next(p, g);
-        } else {
-            self.put_hog(g);
-        }
-    }
-
-    /// Hogs wait where every P finds them, and in no local queue in front of light ones, who would wait for whole slices.
-    fn put_hog(&self, g: &G) {
-        // SAFETY: runnable, and in no queue.
-        unsafe { self.push_global(g.ptr()) };
-        self.wake_another();
-    }
-
-    /// Into `runnext`.
-    #[inline]
-    pub(super) fn put_next(&self, p: &P, g: &G) {
-        // SAFETY: the caller owns p; g is runnable and in no queue.
-        if let Err(overflow) = unsafe { p.runq.put_next_kick(g.ptr()) } {
-            self.append_global(overflow);
-        }
-    }
-
-    /// One that is not of the group whose turn it is on `p`; or, of that, a hog.
-    fn put_elsewhere(&self, p: &P, g: &G, woken: bool) -> bool {
-        if self.config.chaos && g.lane() == ROOT_LANE {
-            self.put_chaotic(p, g);
-            true
-        } else {
-            self.put_in_lane(p, g, woken)
-        }
-    }
-
-    /// A goroutine that gave way on `p`, by `p`'s owner.
-    #[inline(always)] // six registers to save otherwise, at every yield
-    pub(super) fn put_tail(&self, p: &P, g: &G) {
-        // Once: it may change meanwhile (`lend`, I3).
-        let lane = match self.special.load(Relaxed) {
-            true => g.lane(),
-            false => ROOT_LANE,
-        };
-        let grouped = lane != ROOT_LANE;
-        if !g.is_light() || grouped && !p.groups.takes_back(lane) {
-            return self.put_aside(p, g, lane);
-        }
-        let ring = if grouped { p.groups.ring() } else { &p.runq };
-        // SAFETY: the caller owns p; g is runnable and in no queue.
-        if let Err(overflow) = unsafe { ring.push(g.ptr()) } {
-            self.put_overflow(p, ring, overflow);
-        }
-    }
-
-    /// One that waits in no ring: a hog, or one of a group that has not its turn here.
-    #[cold]
-    fn put_aside(&self, p: &P, g: &G, lane: u32) {
-        match lane {
-            ROOT_LANE => self.put_hog(g),
-            lane => self.put_back(p, g, lane),
-        }
-    }
-
-    /// A full ring of `p` gave away half: the root lane's, or that of the lane whose turn it is.
-    #[cold]
-    fn put_overflow(&self, p: &P, ring: &RunQueue<G>, gs: List<G>) {
-        match ptr::eq(ring, &p.runq) {
-            true => self.append_global(gs),
-            false => self.list_overflow(p, gs),
-        }
-    }
-
-    /// `chaos=1`: any of the places it could be in, so that no program relies on one.
-    #[cold]
-    fn put_chaotic(&self, p: &P, g: &G) {
-        // SAFETY: the caller owns p.
-        match unsafe { p.own() }.dice.below(4) {
-            0 => self.put_tail(p, g),
-            // SAFETY: runnable, and in no queue.
-            1 => unsafe { self.push_global(g.ptr()) },
-            _ => self.put_next(p, g),
         }
     }
 }

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! # Files
-//! `call` what every runtime call does first and last; park, wake, yield · `wait` the waiter: a thread or a goroutine ·
+//! `call` what every runtime call does first and last; park, wake, yield · `put` where a runnable goroutine is queued · `wait` the waiter: a thread or a goroutine ·
 //! `wired` goroutines that wait together with their thread · `future`, `waker`, `drops` goroutines without a stack: polling, waking, and
 //! dropping them when the runtime stops · `netpoll` waiting for descriptors · `spawn` birth and end of a goroutine · `worker` the loop of an
 //! M · `idle` idle Ps and Ms, searching, waking one · `timers` waits with deadlines · `seat` the M in the poller · `monitor` the thread
@@ -43,6 +43,7 @@ mod idle;
 mod monitor;
 pub(crate) mod netpoll;
 pub(crate) mod preempt;
+mod put;
 pub(crate) mod report;
 mod room;
 mod seat;

@@ -287,10 +287,7 @@ fn hand_over(shared: &Shared, m: &M, g: &G, p: &P, stop: Stop) -> bool {
             Some(spare) => (spare, Some(next)),
             None => {
                 shared.threads.want_m();
-                // SAFETY: we own p, and took it out of its queue just now.
-                if let Err(overflow) = unsafe { p.runq.put_next_kick(next.ptr()) } {
-                    shared.append_global(overflow);
-                }
+                shared.put_next(p, next);
                 // One that brings its own thread will do.
                 let Some(other) = shared.take_wired() else {
                     return false;
