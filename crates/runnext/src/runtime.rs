@@ -409,4 +409,4 @@ pub mod __private {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

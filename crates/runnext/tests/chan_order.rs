@@ -2,23 +2,11 @@
 //!
 //! One P and no preemption, so the order is a fact and not a likelihood.
 
-use std::sync::Mutex;
+mod common;
 
+use common::Log;
 use runnext::chan;
 use runnext::{go, scope, yield_now};
-
-#[derive(Default)]
-struct Log(Mutex<Vec<usize>>);
-
-impl Log {
-    fn add(&self, entry: usize) {
-        self.0.lock().unwrap().push(entry);
-    }
-
-    fn take(&self) -> Vec<usize> {
-        std::mem::take(&mut self.0.lock().unwrap())
-    }
-}
 
 /// Runs everything that can run.
 fn settle() {

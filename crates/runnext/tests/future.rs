@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use common::{Counted, built, message, runtime, until};
+use common::{Count, Counted, built, message, runtime, until};
 use runnext::time::Instant;
 use runnext::{Runtime, block_on, chan, go, goroutine_local, spawn, yield_now};
 
@@ -434,15 +434,9 @@ fn a_forgotten_lock_of_the_thread_costs_the_thread() {
 
 #[runnext::test]
 fn a_handle_changes_its_waiter() {
-    struct Count(AtomicUsize);
-    impl Wake for Count {
-        fn wake(self: Arc<Self>) {
-            self.0.fetch_add(1, SeqCst);
-        }
-    }
     let gate = Gate::default();
     let mut task = spawn(gate.clone().pass());
-    let counts = [(); 3].map(|()| Arc::new(Count(AtomicUsize::new(0))));
+    let counts = [(); 3].map(|()| Arc::<Count>::default());
     for count in &counts {
         let waker = Waker::from(Arc::clone(count));
         for _ in 0..2 {

@@ -8,10 +8,10 @@ use std::net::Shutdown;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::*};
-use std::task::{Context, Wake, Waker};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
-use common::{until, until_waits};
+use common::{Count, until, until_waits};
 use runnext::net::{TcpListener, TcpStream, UdpSocket, UnixDatagram, UnixStream};
 use runnext::{JoinHandle, block_on, go, spawn};
 
@@ -110,16 +110,6 @@ fn all_who_write_or_accept_are_woken() {
         task.join().unwrap();
     }
     drop(clients);
-}
-
-/// A waker that counts.
-#[derive(Default)]
-struct Count(AtomicUsize);
-
-impl Wake for Count {
-    fn wake(self: Arc<Self>) {
-        self.0.fetch_add(1, SeqCst);
-    }
 }
 
 fn ask(socket: &UnixStream, who: &Arc<Count>) -> bool {

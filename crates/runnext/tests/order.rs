@@ -2,25 +2,14 @@
 //!
 //! One P and no preemption, so the order is a fact and not a likelihood.
 
-use std::sync::Mutex;
+mod common;
+
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 use std::time::Duration;
 
+use common::Log;
 use runnext::time::{Instant, sleep_until};
 use runnext::{chan, go, scope, yield_now};
-
-#[derive(Default)]
-struct Log(Mutex<Vec<usize>>);
-
-impl Log {
-    fn add(&self, entry: usize) {
-        self.0.lock().unwrap().push(entry);
-    }
-
-    fn take(&self) -> Vec<usize> {
-        std::mem::take(&mut self.0.lock().unwrap())
-    }
-}
 
 #[runnext::test(procs = 1, preemption = false)]
 fn the_newest_runs_first_then_the_oldest() {

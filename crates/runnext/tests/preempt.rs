@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
 use std::time::{Duration, Instant};
 
-use common::{built, child, runtime, until};
+use common::{built, child, impatient, runtime, until};
 use runnext::{Runtime, checkpoint, go, scope, yield_now};
 use stall::{Hogs, hog, hog_for, watchdog};
 
@@ -31,11 +31,7 @@ fn one_tight_loop_does_not_keep_another_from_running() {
 fn two_hundred_tight_loops_all_progress() {
     let _dog = watchdog("200 hogs");
     for procs in [1, 2] {
-        let rt = built(
-            Runtime::builder()
-                .procs(procs)
-                .time_slice(Duration::from_millis(1)),
-        );
+        let rt = impatient(procs);
         rt.run(|| {
             let hogs = Hogs::start(200);
             while hogs.started() < 200 {
@@ -60,11 +56,7 @@ fn two_hundred_tight_loops_all_progress() {
 #[test]
 fn two_that_wait_for_each_other_without_a_call() {
     let _dog = watchdog("two that spin");
-    let rt = built(
-        Runtime::builder()
-            .procs(1)
-            .time_slice(Duration::from_millis(1)),
-    );
+    let rt = impatient(1);
     rt.run(|| {
         let turn = AtomicUsize::new(0);
         scope(|s| {
@@ -206,11 +198,7 @@ fn hogs_do_not_keep_a_runtime_from_stopping() {
     let _dog = watchdog("shutdown beside hogs");
     for procs in [1, 2] {
         for round in 0..10 {
-            let rt = built(
-                Runtime::builder()
-                    .procs(procs)
-                    .time_slice(Duration::from_millis(1)),
-            );
+            let rt = impatient(procs);
             let stop = Arc::new(AtomicBool::new(false));
             for _ in 0..6 {
                 let stop = Arc::clone(&stop);
@@ -233,13 +221,9 @@ fn hogs_do_not_keep_a_runtime_from_stopping() {
 fn several_runtimes_preempt_each_their_own() {
     let _dog = watchdog("several runtimes");
     let runtimes: Vec<_> = (0..3).map(|_| runtime(1)).collect();
-    let stop = Arc::new(AtomicBool::new(false));
     let hogs: Vec<_> = runtimes
         .iter()
-        .map(|rt| {
-            let stop = Arc::clone(&stop);
-            rt.go(move || hog(&stop))
-        })
+        .map(|rt| rt.run(|| Hogs::start(1)))
         .collect();
     std::thread::scope(|s| {
         for rt in &runtimes {
@@ -253,20 +237,13 @@ fn several_runtimes_preempt_each_their_own() {
             assert_eq!(runtimes[2].run(|| 7 * 6), 42);
         }
     });
-    stop.store(true, Relaxed);
-    for hog in hogs {
-        hog.join().unwrap();
-    }
+    hogs.into_iter().for_each(Hogs::stop);
 }
 
 #[test]
 fn the_number_of_processors_changes_beside_hogs() {
     let _dog = watchdog("set_procs beside hogs");
-    let rt = built(
-        Runtime::builder()
-            .procs(2)
-            .time_slice(Duration::from_millis(1)),
-    );
+    let rt = impatient(2);
     rt.run(|| {
         let hogs = Hogs::start(6);
         let deadline = Instant::now() + Duration::from_secs(2);
@@ -293,11 +270,7 @@ fn the_number_of_processors_changes_beside_hogs() {
 #[test]
 fn fewer_processors_means_fewer_goroutines_at_once() {
     let _dog = watchdog("shrinking");
-    let rt = built(
-        Runtime::builder()
-            .procs(4)
-            .time_slice(Duration::from_millis(1)),
-    );
+    let rt = impatient(4);
     let (alone, together, robbed) = rt.run(|| {
         let hogs = Hogs::start(4);
         while hogs.started() < 4 {

@@ -11,27 +11,16 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use common::{built, cpu_time, runtime, thread_id, until, until_asleep, until_waits};
+use common::{Count, built, cpu_time, runtime, thread_id, until, until_asleep, until_waits};
 use runnext::net::{Shutdown, TcpListener, TcpStream, UdpSocket, UnixDatagram, UnixStream};
 use runnext::time::Instant;
 use runnext::{Runtime, TaskGroup, block_on, future, go, num_goroutines, spawn};
 
-/// A waker that counts, and is not the runtime's own.
-#[derive(Default)]
-struct Count(AtomicUsize);
-
-impl Wake for Count {
-    fn wake(self: Arc<Self>) {
-        self.0.fetch_add(1, SeqCst);
-    }
-}
-
-impl Count {
-    fn ask(self: &Arc<Self>, socket: &UnixStream) -> bool {
-        let waker = Waker::from(Arc::clone(self));
-        let mut cx = Context::from_waker(&waker);
-        socket.poll_read(&mut cx, &mut [0]).is_pending()
-    }
+/// Whether there is nothing to read; then it is told.
+fn ask(count: &Arc<Count>, socket: &UnixStream) -> bool {
+    let waker = Waker::from(Arc::clone(count));
+    let mut cx = Context::from_waker(&waker);
+    socket.poll_read(&mut cx, &mut [0]).is_pending()
 }
 
 fn cooperative() -> Runtime {
@@ -45,7 +34,7 @@ fn wakers_of_others_are_woken_though_their_runtime_stops() {
     let (here, mut there) = UnixStream::pair().unwrap();
     let count = Arc::<Count>::default();
     let rt = cooperative();
-    rt.run(|| assert!(count.ask(&here)));
+    rt.run(|| assert!(ask(&count, &here)));
     let (busy, done) = (
         Arc::new(AtomicBool::new(false)),
         Arc::new(AtomicBool::new(false)),
@@ -68,7 +57,7 @@ fn wakers_of_others_are_woken_though_their_runtime_stops() {
     done.store(true, SeqCst);
 
     assert_eq!((&here).read(&mut [0]).unwrap(), 1);
-    assert!(count.ask(&here)); // of the reactor, from here on
+    assert!(ask(&count, &here)); // of the reactor, from here on
     there.write_all(b"y").unwrap();
     until(|| count.0.load(SeqCst) == 2);
 }
@@ -107,7 +96,7 @@ fn a_socket_is_waited_for_only_while_somebody_waits() {
         }
         // The waker of somebody else, at both ends: two sockets.
         let count = Arc::<Count>::default();
-        assert!(count.ask(&here) && count.ask(&there));
+        assert!(ask(&count, &here) && ask(&count, &there));
         assert_eq!(waiters(), 2);
         there.write_all(b"x").unwrap();
         until(|| count.0.load(SeqCst) == 1);

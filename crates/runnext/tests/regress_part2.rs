@@ -5,19 +5,14 @@ mod stall;
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{built, child, cpu_time, runtime, thread_id, until, until_asleep};
+use common::{built, child, cpu_time, impatient, runtime, thread_id, until, until_asleep};
 use runnext::{Priority, Runtime, TaskGroup, chan, go, set_procs, time, yield_now};
 use stall::{Hogs, hog_for, watchdog};
-
-fn impatient(procs: usize) -> Runtime {
-    let slice = Duration::from_millis(1);
-    built(Runtime::builder().procs(procs).time_slice(slice))
-}
 
 /// `set_procs` held a lock in user state that a handler on the same thread waits for.
 #[test]
@@ -468,25 +463,12 @@ fn checkpoints_give_way_without_preemption() {
     let _dog = watchdog("checkpoints without preemption");
     let rt = built(Runtime::builder().procs(1).preemption(false));
     rt.run(|| {
-        let turns = [(); 3].map(|()| Arc::new(AtomicU64::new(0)));
-        let stop = Arc::new(AtomicBool::new(false));
-        let loops = turns.each_ref().map(|turns| {
-            let (turns, stop) = (Arc::clone(turns), Arc::clone(&stop));
-            go(move || {
-                while !stop.load(Relaxed) {
-                    turns.fetch_add(1, Relaxed);
-                    runnext::checkpoint();
-                }
-            })
-        });
+        let loops = Hogs::start_with(3, runnext::checkpoint);
         time::sleep(Duration::from_millis(1));
-        while turns.iter().any(|turns| turns.load(Relaxed) == 0) {
+        while loops.started() < 3 {
             runnext::checkpoint(); // as they do
         }
-        stop.store(true, Relaxed);
-        for looping in loops {
-            looping.join().unwrap();
-        }
+        loops.stop();
     });
 }
 

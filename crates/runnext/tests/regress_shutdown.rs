@@ -7,11 +7,11 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering::*};
 use std::sync::{Arc, mpsc};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use common::{
-    built, child, holdings, holdings_after, runtime, shows, thread_id, until, until_asleep,
+    Count, built, child, holdings, holdings_after, runtime, shows, thread_id, until, until_asleep,
 };
 use runnext::sync::Mutex;
 use runnext::{JoinHandle, Runtime, block_on, chan, future};
@@ -334,21 +334,9 @@ fn who_waits_for_a_processor_when_all_stops_gives_back_its_locks() {
     .passed();
 }
 
-/// A waker that counts, and is not the runtime's own.
-#[derive(Default)]
-struct Count(AtomicUsize);
-
-impl Wake for Count {
-    fn wake(self: Arc<Self>) {
-        self.0.fetch_add(1, SeqCst);
-    }
-}
-
-impl Count {
-    fn poll(self: &Arc<Self>, nap: &mut future::Sleep) -> Poll<()> {
-        let waker = Waker::from(Arc::clone(self));
-        std::pin::pin!(nap).poll(&mut Context::from_waker(&waker))
-    }
+fn poll(count: &Arc<Count>, nap: &mut future::Sleep) -> Poll<()> {
+    let waker = Waker::from(Arc::clone(count));
+    std::pin::pin!(nap).poll(&mut Context::from_waker(&waker))
 }
 
 /// A sleep that was polled in a runtime last lost its wake-up with it, though whoever waits need not be there.
@@ -356,7 +344,7 @@ impl Count {
 fn a_sleep_outlives_the_runtime_that_polled_it() {
     let (rt, count) = (runtime(1), Arc::<Count>::default());
     let mut nap = future::sleep(Duration::from_secs(3600));
-    assert!(rt.run(|| count.poll(&mut nap)).is_pending());
+    assert!(rt.run(|| poll(&count, &mut nap)).is_pending());
     drop(rt);
     assert_eq!(count.0.load(SeqCst), 1); // it must look for another clock
     nap.reset(runnext::time::Instant::now() + Duration::from_millis(1));
@@ -375,7 +363,7 @@ fn a_sleep_polled_in_a_runtime_that_has_stopped_ends() {
             begun.store(true, SeqCst);
             while !stopped.load(SeqCst) {}
             let mut nap = future::sleep(Duration::from_millis(1));
-            let polled = count.poll(&mut nap);
+            let polled = poll(&count, &mut nap);
             (polled, nap)
         })
     };

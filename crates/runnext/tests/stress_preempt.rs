@@ -9,7 +9,7 @@ mod stall;
 
 use std::time::{Duration, Instant};
 
-use common::{built, child};
+use common::{built, child, impatient};
 use runnext::{Runtime, go};
 use stall::{Dice, Hogs, watchdog};
 
@@ -80,11 +80,7 @@ fn lines_stay_whole() {
     const LINES: u64 = 300;
     let ended = child(&[], || {
         for procs in [1, 2] {
-            let rt = built(
-                Runtime::builder()
-                    .procs(procs)
-                    .time_slice(Duration::from_millis(1)),
-            );
+            let rt = impatient(procs);
             rt.run(|| {
                 let hogs = Hogs::start(2);
                 let writers: Vec<_> = (0..WRITERS)
@@ -130,11 +126,7 @@ fn lines_stay_whole() {
 fn loud_panics() {
     let _dog = watchdog("loud panics");
     let ended = child(&[("RUST_BACKTRACE", "0")], || {
-        let rt = built(
-            Runtime::builder()
-                .procs(2)
-                .time_slice(Duration::from_millis(1)),
-        );
+        let rt = impatient(2);
         rt.run(|| {
             let hogs = Hogs::start(3);
             let jobs: Vec<_> = (0..200)

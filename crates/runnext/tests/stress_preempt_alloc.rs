@@ -10,8 +10,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::time::{Duration, Instant};
 
-use common::built;
-use runnext::Runtime;
+use common::impatient;
 use stall::watchdog;
 
 /// One lock for everybody, held long enough for slices to end inside.
@@ -64,11 +63,7 @@ static ALLOCATOR: OneLock = OneLock {
 fn the_runtime_never_waits_for_a_preempted_allocation() {
     let _dog = watchdog("an allocator with one lock");
     for procs in [1, 2] {
-        let rt = built(
-            Runtime::builder()
-                .procs(procs)
-                .time_slice(Duration::from_millis(1)),
-        );
+        let rt = impatient(procs);
         SLOW.store(true, Relaxed);
         let done = rt.run(|| {
             let end = Instant::now() + Duration::from_secs(2);

@@ -4,11 +4,16 @@ use std::time::Duration;
 
 use super::Runtime;
 
-/// Who wakes the last goroutine of a runtime from outside may still be at work in it when that one has ended.
+/// A runtime for unit tests, none of which keeps a thread-local borrowed over a call that can park.
+pub(crate) fn runtime(procs: usize) -> Runtime {
+    // SAFETY: see above.
+    unsafe { Runtime::builder().procs(procs).build() }.expect("a runtime starts")
+}
+
+/// A thread that wakes the last goroutine of a runtime from outside may still be at work in it when that goroutine has ended.
 #[test]
 fn a_runtime_waits_for_strangers_in_it() {
-    // SAFETY: no goroutine runs.
-    let rt = unsafe { Runtime::builder().procs(1).build() }.unwrap();
+    let rt = runtime(1);
     let shared = std::sync::Arc::clone(&rt.shared);
     let visit = shared.visit();
     std::thread::scope(|s| {

@@ -260,13 +260,12 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::Runtime;
+    use crate::runtime::tests::runtime;
 
     /// One that was rung, and not yet queued when its runtime dropped its futures, was never dropped: its joiner waited for ever.
     #[test]
     fn a_future_rung_while_its_runtime_stops_is_dropped() {
-        // SAFETY: the goroutines below use no thread-local at all.
-        let rt = unsafe { Runtime::builder().procs(1).build() }.expect("a runtime starts");
+        let rt = runtime(1);
         let task = rt.spawn(future::pending::<()>());
         let goroutine = task.goroutine();
         let g = goroutine.g();

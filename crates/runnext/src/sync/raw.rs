@@ -417,23 +417,17 @@ impl Gate for AtSpot<'_> {
 #[cfg(test)]
 mod tests {
     use crate::m;
+    use crate::runtime::tests::runtime;
     use crate::sync::{Condvar, Mutex, RwLock};
-    use crate::{Runtime, go, yield_now};
+    use crate::{go, yield_now};
 
     fn held() -> u16 {
         m::current().and_then(m::M::g).map_or(0, |g| g.locks_held())
     }
 
-    fn on(procs: usize, f: impl FnOnce() + Send) {
-        // SAFETY: nothing here keeps a thread-local borrowed over a call that can park.
-        unsafe { Runtime::builder().procs(procs).build() }
-            .unwrap()
-            .run(f);
-    }
-
     #[test]
     fn a_goroutine_knows_how_many_locks_it_holds() {
-        on(2, || {
+        runtime(2).run(|| {
             let (a, b) = (Mutex::new(()), RwLock::new(()));
             assert_eq!(held(), 0);
             let (one, two) = (a.lock(), b.read());
@@ -451,7 +445,7 @@ mod tests {
 
     #[test]
     fn waiting_for_a_condition_holds_nothing() {
-        on(1, || {
+        runtime(1).run(|| {
             let pair: &'static _ = Box::leak(Box::new((Mutex::new(false), Condvar::new())));
             let waiter = go(|| {
                 let mut ready = pair.0.lock();
@@ -469,7 +463,7 @@ mod tests {
     /// The count that goes down is that of the one that took the lock.
     #[test]
     fn a_guard_dropped_by_another_goroutine() {
-        on(2, || {
+        runtime(2).run(|| {
             let m: &'static Mutex<()> = Box::leak(Box::new(Mutex::new(())));
             let l: &'static RwLock<()> = Box::leak(Box::new(RwLock::new(())));
             for _ in 0..3 {
@@ -491,7 +485,7 @@ mod tests {
 
     #[test]
     fn contended_locks_count_too() {
-        on(2, || {
+        runtime(2).run(|| {
             let m: &'static Mutex<()> = Box::leak(Box::new(Mutex::new(())));
             let all: Vec<_> = (0..8)
                 .map(|_| {

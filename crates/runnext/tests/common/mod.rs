@@ -1,4 +1,4 @@
-//! What the integration tests share: runtimes, values that count their drops, child processes.
+//! What the integration tests share: runtimes, logs, values and wakers that count, child processes.
 //!
 //! What changes the whole process, counts what it holds, or ends it, runs in a *child*: the test binary starts itself again
 //! for that one test, with a variable that says so.
@@ -8,8 +8,9 @@ use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::panic::{self, AssertUnwindSafe};
 use std::process::{Command, ExitStatus, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::*};
+use std::sync::{Arc, Mutex};
+use std::task::Wake;
 use std::time::{Duration, Instant};
 
 use runnext::{Builder, JoinHandle, Runtime};
@@ -22,6 +23,36 @@ pub fn runtime(procs: usize) -> Runtime {
 pub fn built(builder: Builder) -> Runtime {
     // SAFETY: no test keeps a thread-local borrowed over a call that can park.
     unsafe { builder.build() }.expect("a runtime starts")
+}
+
+/// As [`runtime`], with slices of a millisecond.
+pub fn impatient(procs: usize) -> Runtime {
+    let slice = Duration::from_millis(1);
+    built(Runtime::builder().procs(procs).time_slice(slice))
+}
+
+/// What happened, in the order in which it did.
+#[derive(Default)]
+pub struct Log(Mutex<Vec<usize>>);
+
+impl Log {
+    pub fn add(&self, entry: usize) {
+        self.0.lock().unwrap().push(entry);
+    }
+
+    pub fn take(&self) -> Vec<usize> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+}
+
+/// A waker that counts how often it was called, and is not the runtime's own.
+#[derive(Default)]
+pub struct Count(pub AtomicUsize);
+
+impl Wake for Count {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, SeqCst);
+    }
 }
 
 /// A value that counts how often it was dropped.

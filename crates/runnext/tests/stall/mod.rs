@@ -127,6 +127,11 @@ pub struct Hogs {
 impl Hogs {
     /// Starts them; from a goroutine.
     pub fn start(n: usize) -> Hogs {
+        Hogs::start_with(n, || ())
+    }
+
+    /// As [`start`](Self::start); they call `f` in each round.
+    pub fn start_with(n: usize, f: fn()) -> Hogs {
         let stop = Arc::new(AtomicBool::new(false));
         let rounds: Vec<_> = (0..n).map(|_| Arc::new(AtomicU64::new(0))).collect();
         let handles = rounds
@@ -136,6 +141,7 @@ impl Hogs {
                 runnext::go(move || {
                     while !stop.load(Relaxed) {
                         rounds.store(rounds.load(Relaxed) + 1, Relaxed);
+                        f();
                     }
                 })
             })

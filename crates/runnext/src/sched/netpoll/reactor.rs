@@ -166,14 +166,13 @@ impl Drop for Alarm {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Runtime, m};
+    use crate::m;
+    use crate::runtime::tests::runtime;
 
     /// A goroutine of a throttled group that was stopped with the lock kept the reactor's thread, and with it all who wait for that.
     #[test]
     fn who_has_the_lock_is_not_stopped() {
-        // SAFETY: the goroutine keeps no reference into a thread-local over a runtime call.
-        let rt = unsafe { Runtime::builder().procs(1).build() }.unwrap();
-        rt.run(|| {
+        runtime(1).run(|| {
             let m = m::current().unwrap();
             let held = alarms();
             assert!(m.is_shielded());

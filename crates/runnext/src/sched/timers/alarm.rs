@@ -136,15 +136,14 @@ impl Drop for Alarm {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Runtime, m};
+    use crate::m;
+    use crate::runtime::tests::runtime;
 
     /// A server that sets its time-out anew for each request went to the pool twice each time.
     #[test]
     fn one_that_is_set_again_keeps_its_cell() {
         const FAR: u64 = u64::MAX / 2;
-        // SAFETY: the goroutine keeps no reference into a thread-local over a runtime call.
-        let rt = unsafe { Runtime::builder().procs(1).build() }.unwrap();
-        rt.run(|| {
+        runtime(1).run(|| {
             let (m, waker) = (m::current().unwrap(), Waker::noop());
             let mut alarm = Alarm::new(m, FAR, waker);
             let (cell, first) = (alarm.cell, alarm.set.turn);

@@ -81,14 +81,13 @@ impl<T> Pool<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Runtime, m};
+    use crate::m;
+    use crate::runtime::tests::runtime;
 
     /// A goroutine of a throttled group that was stopped with the lock kept all from going to sleep in a future.
     #[test]
     fn who_has_the_lock_is_not_stopped() {
-        // SAFETY: the goroutine keeps no reference into a thread-local over a runtime call.
-        let rt = unsafe { Runtime::builder().procs(1).build() }.unwrap();
-        rt.run(|| {
+        runtime(1).run(|| {
             let (pool, m) = (Pool::<()>::new(), m::current().unwrap());
             let held = pool.cells();
             assert!(m.is_shielded());
