@@ -18,13 +18,13 @@ pub(crate) struct Debug {
     /// Put goroutines in random places and take them from random ones.
     pub(crate) chaos: bool,
     pub(crate) async_preempt_off: bool,
-    /// Let those who seldom look pay for the fences of runtime calls and locks.
+    /// The monitor and contended lockers execute the fences that runtime calls and locks would need (`fence`).
     pub(crate) membarrier: bool,
     /// Guard stacks as kernels before 6.13 have to.
     pub(crate) mprotect_guards: bool,
     /// The signal that stops goroutines; the first runtime of a process decides.
     pub(crate) preempt_signal: i32,
-    /// Lock owners run in the name of who waits for them.
+    /// Lock owners run in the lanes of their waiters.
     pub(crate) lend: bool,
     /// Say so when a goroutine moves with what belongs to its thread.
     pub(crate) hazards: bool,

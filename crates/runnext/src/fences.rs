@@ -1,4 +1,4 @@
-//! Who pays for the fences between those who are often somewhere and those who seldom look at them (`runnext_core::fence`).
+//! Which side of a protocol executes the fences: both, or for both the side that runs rarely, by `membarrier` (`runnext_core::fence`).
 
 use std::sync::Once;
 use std::sync::atomic::{self, Ordering::SeqCst};
@@ -8,10 +8,10 @@ use runnext_sys::fence as sys;
 
 use crate::fatal::fatal;
 
-/// Whether it is known who pays.
+/// Completed when the choice is made.
 static CHOSEN: Once = Once::new();
 
-/// From now on those who seldom come pay, if the kernel lets them. Once per process, with its first runtime.
+/// Makes the choice, once per process, with its first runtime. `heavy`: the rare side executes both fences, if the kernel allows it.
 pub(crate) fn choose(heavy: bool) {
     CHOSEN.call_once(|| {
         if heavy && sys::register().is_ok() {
@@ -20,11 +20,12 @@ pub(crate) fn choose(heavy: bool) {
     });
 }
 
-/// The counterpart of `fence::light`: what any thread stored before its last one is seen from here on, or it sees what the caller stored.
+/// The counterpart of `fence::light`. For each other thread: either the caller sees from here on what that thread stored before its last light
+/// fence, or that thread sees after it what the caller stored.
 /// Async-signal-safe.
 #[cold]
 pub(crate) fn heavy() {
-    // Nobody does, or will. To ask the kernel all the same is to be registered with it first, which waits for all CPUs: a quarter of a second on a busy machine.
+    // Nobody relies on it, or will. `membarrier` would need a registration first, which waits for all CPUs: a quarter of a second on a busy machine.
     if CHOSEN.is_completed() && !fence::relies_on_heavy() {
         return atomic::fence(SeqCst);
     }

@@ -50,7 +50,7 @@ struct State {
     running: AtomicUsize,
     /// Panics of children that no `join` has taken.
     panics: AtomicUsize,
-    /// Who waits at the end of the scope; written before the scope gives up its own count.
+    /// The one that waits at the end of the scope; written before the scope gives up its own count.
     waiter: AtomicUsize,
 }
 

@@ -112,7 +112,7 @@ pub struct Entry {
     pub spawned_at: &'static std::panic::Location<'static>,
     /// Where it stands, innermost first; empty if that is not known.
     pub stack: Arc<[Frame]>,
-    /// The same as text, made once for all who stand there.
+    /// The same as text, made once for all goroutines at this place.
     written: Arc<str>,
 }
 
@@ -352,7 +352,7 @@ struct Seen {
     tid: i32,
 }
 
-/// Looks at the Ms, briefly: who frees one waits meanwhile.
+/// Looks at the Ms, briefly: a thread that frees one waits meanwhile.
 fn look_at_ms(shared: &Shared) -> HashMap<*const G, Seen> {
     let mut seen = Vec::with_capacity(shared.threads.count() + 16);
     {

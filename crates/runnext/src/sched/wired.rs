@@ -2,7 +2,7 @@
 //!
 //! A goroutine that is locked to its thread, unwinds (std's panic count is per thread), has no stack of its own, or gives way in a
 //! function that is not said to block, does not switch: its thread keeps it, gives the P away and sleeps. It is queued like any other when it is woken, and
-//! whoever dequeues it hands over the P (`worker::dispatch`). One that was preempted sleeps in the same way (`preempt`).
+//! whoever dequeues it hands over the P (`worker::execute`). One that was preempted sleeps in the same way (`preempt`).
 
 use std::sync::atomic::Ordering::*;
 

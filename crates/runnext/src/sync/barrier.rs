@@ -29,7 +29,7 @@ pub struct Barrier {
 }
 
 struct Inner {
-    /// Those who wait.
+    /// Waiters.
     here: usize,
     queue: Queue,
 }

@@ -129,7 +129,7 @@ impl Node {
     }
 }
 
-/// Those who wait, oldest first.
+/// Waiters, oldest first.
 pub(super) struct Queue(WaitList<Entry>);
 
 /// How far into a queue somebody more entitled than the first is looked for, with its lock held; and if the first may not run, which may be for long.

@@ -4,7 +4,7 @@
 //! spinning, and keeps account of who holds what.
 //!
 //! # Who holds what
-//! Whoever acts on a holder (a waiter that lends it its entitlement, a limit that must not stop it) needs two facts, kept at the
+//! Whoever acts on a holder (a waiter that lends it its entitlement, a limit that must not stop it) needs three facts, kept at the
 //! price of one thread-local read and three plain instructions for each lock and unlock:
 //!
 //! | fact                       | where                 | when it is right                                              |
@@ -15,15 +15,15 @@
 //!
 //! `owner` is null while a plain thread holds the lock. Both are hints of unknown age: they may be looked into only after
 //! `Slab::contains` has said that it is a header of the reader's own runtime.
-//! An heir, of which there is one at most, counts as a holder from when it is woken: while it has not run nobody else is woken for the lock, or
-//! nobody else can have it. So its group's pause would be that of all who come after it, and they lend to it as to an owner. There is none
-//! where there are no groups.
+//! The heir counts as a holder from the moment it is woken: until it has run, no other waiter is woken, or none can get the lock. If its group were
+//! paused meanwhile, all waiters behind it would wait for the pause to end; so they lend to it as to an owner. There is at most one heir, and none
+//! in a runtime without groups.
 //! A guard may be dropped by another goroutine than took it: then the count of the one that took it goes down, not that of
 //! the one that dropped it.
 //!
-//! With its last lock a goroutine gives back what was lent to it ([`settle`]), whether somebody waits or not: who lent may have got the lock
-//! by itself, or lent too late, for `owner` is not cleared by an unlock. One that was to stop before, and was let run on for the sake of its locks, makes
-//! way then.
+//! A goroutine that releases its last lock gives back what was lent to it ([`settle`]), whether somebody waits or not: the lender may have got the
+//! lock meanwhile, or may have lent after the unlock, which does not clear `owner`. A goroutine that should have stopped earlier, but was let run on
+//! because it held locks, gives way then.
 //!
 //! # Context
 //! `lock` and `unlock` are never inlined: they read the thread-local (`m::current_g`). The uncontended ones do not enter the
@@ -49,7 +49,8 @@ use crate::sched::groups;
 const SPIN_ROUNDS: u32 = 4;
 const SPIN_PAUSES: u32 = 30;
 
-/// Tokens, and those who wait for one: first come, first served, but for those sent to the front; where there are task groups, the more entitled before others.
+/// Tokens, and a queue of waiters for them. A waiter joins at the back, or at the front if it has waited before. The first is served first; with task
+/// groups, the most entitled one is, within bounds.
 pub(super) struct Spot {
     inner: Lock<Inner>,
 }
@@ -87,8 +88,7 @@ impl Spot {
         }
     }
 
-    /// Leaves one token. Those who have been abandoned do not take it; it stays for who comes next. The most entitled go before others, within bounds. Who
-    /// takes it is the `heir`.
+    /// Gives a token to one waiter, which becomes the `heir`. If nobody waits, apart from abandoned goroutines, the token stays for the next one that comes.
     fn give(&self, call: &Call, heir: &AtomicPtr<G>) {
         let grouped = call.m().is_some_and(|m| m.shared().groups.is_used());
         let waiter = {
@@ -112,7 +112,7 @@ impl Spot {
         }
     }
 
-    /// Leaves one token for the only one who ever waits here. False: it has been abandoned, and there is none.
+    /// Gives a token to the one goroutine or thread that ever waits here. False: it has been abandoned, and no token was left.
     #[must_use]
     pub(super) fn give_to_one(&self, call: &Call) -> bool {
         let (waiter, gone) = {
@@ -127,8 +127,7 @@ impl Spot {
         !gone
     }
 
-    /// Leaves `n` tokens at once, one for each of those who wait, or are about to. Returns for how many of them there is none, because they
-    /// have been abandoned.
+    /// Gives `n` tokens at once, one for each of `n` that wait or are about to. Returns how many of these have been abandoned and got none.
     #[must_use]
     pub(super) fn give_many(&self, call: &Call, n: usize) -> usize {
         let (batch, gone): (Batch, usize) = {
@@ -186,7 +185,7 @@ impl RawMutex {
         }
     }
 
-    /// The calling goroutine, if it is the heir; it is no more.
+    /// The calling goroutine, if it is the heir; from here on it is not.
     #[inline(always)]
     fn inherited<'a>(&self) -> Option<&'a G> {
         let g = m::current_g().filter(|g| ptr::eq(*g, self.heir.load(Relaxed)))?;
@@ -194,7 +193,7 @@ impl RawMutex {
         Some(g)
     }
 
-    /// The calling goroutine waits again: whoever was faster has the lock. Not inlined, as above.
+    /// The calling goroutine waits again, because another one was faster and has the lock. Not inlined, as above.
     #[inline(never)]
     fn disinherit(&self) {
         if let Some(g) = self.inherited() {
@@ -218,7 +217,7 @@ impl RawMutex {
     /// The caller holds it, in the sense that a guard for it is being given up.
     #[inline(never)]
     pub(super) unsafe fn unlock(&self) {
-        // Asked first: to the compiler it is a call, over which only `self` has to be kept.
+        // First, because to the compiler it is a call: what was read before would have to be saved across it.
         let me = m::current_g().map_or(ptr::null(), ptr::from_ref);
         let owner = self.owner.load(Relaxed);
         if !ptr::eq(me, owner) {
@@ -237,7 +236,7 @@ impl RawMutex {
         }
     }
 
-    /// Somebody else than `owner` releases the lock.
+    /// The lock is released by another goroutine or thread than `owner`.
     #[cold]
     #[inline(never)]
     fn unlock_for(&self, owner: *const G) {
@@ -283,11 +282,11 @@ impl RawMutex {
         }
     }
 
-    /// Releases the lock, and stays: for functions that are not said to block. Whoever it is handed to does not run in the caller's
-    /// place.
+    /// Releases the lock without leaving the thread, for functions whose documentation has no `# Blocks`. A goroutine that is handed the lock
+    /// does not run in the caller's place.
     ///
     /// # Safety
-    /// As for [`unlock`](Self::unlock); it is the caller who took it.
+    /// As for [`unlock`](Self::unlock); and it was the caller that took it.
     #[inline(never)]
     pub(super) unsafe fn unlock_here(&self) {
         let g = m::current_g();
@@ -325,7 +324,7 @@ pub(super) fn settle(g: &G) {
     }
 }
 
-/// As [`settle`], for who does not know its own header. Not inlined: before a wait the goroutine may have been on another thread.
+/// As [`settle`], for callers that do not know their own header. Not inlined: before a wait the goroutine may have been on another thread.
 #[inline(never)]
 pub(super) fn settle_own() {
     if let Some(g) = m::current_g() {
@@ -354,7 +353,7 @@ pub(super) fn released_for(call: &Call, owner: *const G) {
     }
 }
 
-/// Counts a lock of which there is no single owner (a read lock) for the caller, and says who that is.
+/// Counts a lock that may have several owners (a read lock) for the caller, and returns the caller.
 #[inline(always)]
 pub(super) fn note_taken() -> *const G {
     match m::current_g() {
@@ -366,7 +365,7 @@ pub(super) fn note_taken() -> *const G {
     }
 }
 
-/// The counterpart of [`note_taken`], by whoever gives the lock back. If that is who took it, [`settle`] has to follow.
+/// The counterpart of [`note_taken`], by the one that releases the lock. If it is the one that took it, it is returned, and [`settle`] has to follow.
 #[inline(always)]
 pub(super) fn note_released<'a>(owner: *const G) -> Option<&'a G> {
     match m::current_g() {
@@ -380,7 +379,7 @@ pub(super) fn note_released<'a>(owner: *const G) -> Option<&'a G> {
     None
 }
 
-/// The gate of a locker, who enters the runtime only to wait.
+/// How a locker waits: the runtime is entered only for this.
 struct AtSpot<'a> {
     lock: &'a RawMutex,
     reason: WaitReason,

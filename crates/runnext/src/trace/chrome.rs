@@ -139,7 +139,7 @@ struct Telling<'a> {
     cast: &'a Cast,
     /// The runs of each P by their beginning.
     by_p: HashMap<usize, Vec<&'a Run>>,
-    /// Who was woken, and where and when, and has not run since.
+    /// Goroutines that were woken and have not run since: where and when.
     woken: HashMap<u32, (usize, u64)>,
     /// The names of the open spans of each goroutine.
     spans: HashMap<u32, Vec<u64>>,
