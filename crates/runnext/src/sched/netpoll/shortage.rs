@@ -9,6 +9,7 @@
 //! # Protocol
 //! task:  1 read the word  2 accept: shortage  3 set the alarm  4 ask, unless something happened since 1: again
 //! alarm: wakes all who have asked, which counts as an event
+//! Who accepts, or gives up, takes the alarm away from all, and wakes them in its place: they find that the shortage is over, or begin another pause.
 //!
 //! # Context
 //! User context; what is in the slot is read and replaced under its lock, and dropped afterwards.
@@ -19,10 +20,10 @@ use std::task::{Context, Poll};
 
 use runnext_sys::clock;
 
-use super::Descriptor;
 use super::reactor::Alarm as ReactorAlarm;
 use super::slot::Direction;
 use super::wakers::late;
+use super::{Descriptor, rouse};
 use crate::m;
 use crate::sched::call::Call;
 use crate::sched::timers::Alarm as TimerAlarm;
@@ -138,6 +139,7 @@ impl Descriptor {
     fn end_shortage(&self, direction: Direction) {
         if self.0.short.load(Relaxed) {
             self.set_shortage(direction, None);
+            rouse(self.0, direction, 0);
         }
     }
 
