@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::*;
 use runnext_core::owner::{Seen, State};
 use runnext_sys::thread::{self, CpuSet};
 
-use super::{CALM_NS, FAST_NS, FORGIVEN_NS, Keeper, LONG_NS, STEADY_NS};
+use super::{CALM_NS, FAST_NS, FORGIVEN_NS, Keeper, LONG_NS, PEACE_AFTER_NS, PEACE_NS, STEADY_NS};
 use crate::g::G;
 use crate::m::M;
 use crate::p::P;
@@ -96,10 +96,18 @@ impl Keeper {
 
     /// How soon to look again at Ps that dispatch one after the other.
     pub(super) fn lively_pace(&self, now: u64) -> u64 {
-        match self.blocked_lately(now) {
-            true => STEADY_NS,
-            false => CALM_NS,
+        if self.blocked_lately(now) {
+            STEADY_NS
+        } else if self.is_peaceful(now) {
+            PEACE_NS
+        } else {
+            CALM_NS
         }
+    }
+
+    /// Whether goroutines have taken turns by themselves for a while.
+    pub(super) fn is_peaceful(&self, now: u64) -> bool {
+        now >= self.disturbed_at + PEACE_AFTER_NS && !self.blocked_lately(now)
     }
 
     /// Whether all Ps run hogs and nobody light waits behind one: what was asked for at the last look has been done. Then it is only noted who runs, so that the
@@ -168,9 +176,15 @@ impl Keeper {
         let word = look.word;
         let same = last.m == m.id && last.word == word;
         let (mut pace, mut whole) = (STEADY_NS, false);
+        if !same && self.is_peaceful(now) {
+            pace = PEACE_NS;
+        }
         match word.state() {
             State::Blk if same => self.take(m, word, now),
-            State::Blk => pace = FAST_NS,
+            State::Blk => {
+                self.disturbed_at = now;
+                pace = FAST_NS;
+            }
             State::User => {
                 let state = LazyCell::new(|| m.kernel_state()); // a system call: once
                 if same && idled(&look, &last) && is_asleep(*state) {
@@ -182,7 +196,13 @@ impl Keeper {
                     whole = last.m == m.id && used > (now - last.at) / 4 * 3;
                     // One that is new here may have come to sleep. If it has computed so far the next look is soon enough to see that.
                     let trusted = hog && !self.blocked_lately(now);
-                    if !whole && !trusted && is_asleep(*state) {
+                    let sleeps = !whole && !trusted && is_asleep(*state);
+                    let turns = u64::from(look.tick.wrapping_sub(last.tick));
+                    let keeps_on = whole && now > last.at + STEADY_NS / 2 + turns * FAST_NS;
+                    if hog || keeps_on || sleeps && m.g().is_some() {
+                        self.disturbed_at = now;
+                    }
+                    if sleeps {
                         pace = FAST_NS;
                     } else if whole && same || hog {
                         pace = CALM_NS;
