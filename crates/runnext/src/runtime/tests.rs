@@ -10,6 +10,11 @@ pub(crate) fn runtime(procs: usize) -> Runtime {
     unsafe { Runtime::builder().procs(procs).build() }.expect("a runtime starts")
 }
 
+/// What its threads share.
+pub(crate) fn shared_of(rt: &Runtime) -> &std::sync::Arc<crate::sched::Shared> {
+    &rt.shared
+}
+
 /// A thread that wakes the last goroutine of a runtime from outside may still be at work in it when that goroutine has ended.
 #[test]
 fn a_runtime_waits_for_strangers_in_it() {

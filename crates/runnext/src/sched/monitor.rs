@@ -253,31 +253,7 @@ impl Shared {
 
 /// Starts the monitor of a runtime.
 pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<()> {
-    let keeper = Keeper {
-        shared: Arc::clone(shared),
-        robber: Robber::only(),               // nobody else takes Ps away
-        looks: Vec::with_capacity(MAX_PROCS), // I1; untouched capacity costs nothing
-        turns: Vec::with_capacity(MAX_PROCS),
-        requests: 0,
-        quiet: 0,
-        timers_every: TIMERS_EVERY_NS,
-        events: Watch::new(),
-        seen: 0,
-        eager_ns: STEADY_NS,
-        began: 0,
-        looked: 0,
-        regular_at: 0,
-        blocked_at: None,
-        disturbed_at: clock::now_ns(),
-        all_light: false,
-        lacks_cpu: false,
-        parted_at: 0,
-        suspicion: None,
-        allowance: Allowance::new(),
-        lacked_spares: false,
-        untidy: false,
-        tidy_at: 0,
-    };
+    let keeper = Keeper::new(Arc::clone(shared));
     let handle = std::thread::Builder::new()
         .name("runnext-monitor".into())
         .stack_size(threads::STACK)
@@ -353,6 +329,34 @@ struct Keeper {
 }
 
 impl Keeper {
+    fn new(shared: Arc<Shared>) -> Keeper {
+        Keeper {
+            shared,
+            robber: Robber::only(),               // nobody else takes Ps away
+            looks: Vec::with_capacity(MAX_PROCS), // I1; untouched capacity costs nothing
+            turns: Vec::with_capacity(MAX_PROCS),
+            requests: 0,
+            quiet: 0,
+            timers_every: TIMERS_EVERY_NS,
+            events: Watch::new(),
+            seen: 0,
+            eager_ns: STEADY_NS,
+            began: 0,
+            looked: 0,
+            regular_at: 0,
+            blocked_at: None,
+            disturbed_at: clock::now_ns(),
+            all_light: false,
+            lacks_cpu: false,
+            parted_at: 0,
+            suspicion: None,
+            allowance: Allowance::new(),
+            lacked_spares: false,
+            untidy: false,
+            tidy_at: 0,
+        }
+    }
+
     fn run(mut self) {
         // A late monitor is a late everything. Beside hogs a short slice alone is not always enough: one that has just run is not
         // "eligible" again until the next tick, 4 ms later. Without privilege we live with that. It never runs for long, and
@@ -656,6 +660,7 @@ impl Keeper {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runtime::tests::{runtime, shared_of};
 
     /// The end of a turn waited until timers were looked after again: for up to 2 ms.
     #[test]
@@ -669,5 +674,23 @@ mod tests {
         let pokes = monitor.word.load(Relaxed);
         monitor.wake_by(80);
         assert_eq!(monitor.word.load(Relaxed), pokes, "it looks before that");
+    }
+
+    /// Soonest after somebody has blocked, and rarely only when for a while nothing was seen that others wait for.
+    #[test]
+    fn looks_are_rare_in_peace_only() {
+        let rt = runtime(1);
+        let mut keeper = Keeper::new(Arc::clone(shared_of(&rt)));
+        let start = keeper.disturbed_at;
+        assert_eq!(keeper.lively_pace(start), CALM_NS);
+        let later = start + PEACE_AFTER_NS;
+        assert_eq!(keeper.lively_pace(later - 1), CALM_NS);
+        assert_eq!(keeper.lively_pace(later), PEACE_NS);
+        keeper.disturbed_at = later;
+        assert_eq!(keeper.lively_pace(later), CALM_NS);
+        keeper.blocked_at = Some(later);
+        let forgiven = later + FORGIVEN_NS;
+        assert_eq!(keeper.lively_pace(forgiven - 1), STEADY_NS);
+        assert_eq!(keeper.lively_pace(forgiven), PEACE_NS);
     }
 }
