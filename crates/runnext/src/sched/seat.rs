@@ -18,7 +18,7 @@
 //! |                        | 4 take the seat (idle lock); taken: sleep; lent: notify the monitor, sleep               |
 //! |                        | 5 publish `until`  6 fence  7 look again, from 5 if there is an earlier one  8 poll      |
 //! |                        | 9 `until` = 0; nothing found: from 1; else take an idle P for it; none: queue it globally|
-//! | monitor                | no P is idle and their owners do not look (`monitor::events`): as 4 to 8, queues globally|
+//! | monitor                | no P is idle and their owners do not look (`monitor::keeper::events`): as 4 to 8, queues globally|
 //! |                        | what it finds, and leaves; a P is idle by then: starts a searcher                        |
 //! | armer (owns a P)       | 1 insert, publish `next`  2 fence  3 earlier than `until`: notify the poller             |
 //! | dispatcher (owns a P)  | before it runs a goroutine: unwatched and a P idle: start a searcher, unless there are   |

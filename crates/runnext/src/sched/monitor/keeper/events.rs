@@ -8,7 +8,7 @@
 //! | none idle          | an M                 | nothing: that M queues what it finds, and leaves                         |
 //!
 //! Who polls if it falls asleep right now? As long as some P is in use, descriptors are waited for and nobody is in the poller, it
-//! sleeps for no more than [`CALM_NS`](super::CALM_NS) at a time, and then comes here again. A P that is the first in use, while it
+//! sleeps for no more than [`PEACE_NS`](super::PEACE_NS) at a time, and then comes here again. A P that is the first in use, while it
 //! sleeps deeply, was given to an M by the one in the poller, or by somebody who leaves that one there; or its M came from the poller
 //! itself, and wakes the monitor if what it runs is not known to be short (`seat::find_watcher`).
 
