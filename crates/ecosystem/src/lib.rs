@@ -15,3 +15,8 @@
 pub mod certificates;
 pub mod client;
 pub mod on_tokio;
+
+/// The program of the README, so that it compiles and runs.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

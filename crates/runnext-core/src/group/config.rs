@@ -31,7 +31,7 @@ pub const DEFAULT_WEIGHT: u32 = 100;
 /// The residencies a group may ask for, in ns.
 pub const SLICES: core::ops::RangeInclusive<u64> = 100_000..=100 * MS;
 /// The residency of a group that asks for none: short enough for 100 ms of fairness, long enough to not be felt (a guess
-/// between Linux's 0.7 to 2.8 ms; re-measure with `bench groups`).
+/// between Linux's 0.7 to 2.8 ms; `bench group-tax` shows its price).
 pub const DEFAULT_SLICE: u64 = 2 * MS;
 /// The longest burst of a quota, in ns of CPU time.
 pub const MAX_BURST: u64 = 10_000 * MS;

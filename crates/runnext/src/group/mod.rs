@@ -165,7 +165,8 @@ impl TaskGroup {
     /// from. On a plain thread, which belongs to no group, it only runs `f`.
     ///
     /// # Blocks
-    /// The goroutine, until it is the group's turn, and then until it is its former group's; not at all if it is in this group already.
+    /// The goroutine, twice: before `f` until this group has its turn, and after `f` until its former group has. Not at all if it is in this group
+    /// already.
     ///
     /// # Panics
     /// If another runtime uses the group.

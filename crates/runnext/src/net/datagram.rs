@@ -43,6 +43,9 @@ limits!(UnixDatagram, both);
 impl UnixDatagram {
     /// A socket with that name, which must not exist.
     ///
+    /// # Blocks
+    /// The goroutine, for as long as the file system takes: it runs as [`blocking`](crate::blocking) does.
+    ///
     /// # Errors
     /// The system's; `AddrInUse` if the name exists.
     ///
@@ -65,6 +68,9 @@ impl UnixDatagram {
     }
 
     /// As [`bind`](Self::bind), with an address of any kind.
+    ///
+    /// # Blocks
+    /// The goroutine, for as long as the file system takes: it runs as [`blocking`](crate::blocking) does.
     ///
     /// # Errors
     /// The system's.

@@ -248,6 +248,9 @@ limits!(UnixListener, read);
 impl UnixListener {
     /// Listens under that name, which must not exist.
     ///
+    /// # Blocks
+    /// The goroutine, for as long as the file system takes: it runs as [`blocking`](crate::blocking) does.
+    ///
     /// # Errors
     /// The system's; `AddrInUse` if the name exists.
     ///
@@ -272,6 +275,9 @@ impl UnixListener {
     }
 
     /// As [`bind`](Self::bind), on an address of any kind.
+    ///
+    /// # Blocks
+    /// The goroutine, for as long as the file system takes: it runs as [`blocking`](crate::blocking) does.
     ///
     /// # Errors
     /// The system's.

@@ -72,7 +72,7 @@ impl Builder {
     }
 
     /// The most threads the runtime makes for goroutines, beside two of its own. A call that blocks uses one while it lasts, and so does a goroutine
-    /// that is stopped while it computes: with as many of those as threads, others wait until one of them is done. Default 10,000.
+    /// that is stopped while it computes. Once all of them are taken by such goroutines, others wait until one of those is done. Default 10,000.
     /// `RUNNEXT_MAX_THREADS`.
     ///
     /// # Example

@@ -8,13 +8,13 @@
 //! |-----------------------------------|------------------------------------------------------------------------------------|
 //! | totals of goroutines, executions, steals, preemptions, calls | each one counted                                       |
 //! | `num_…`                           | as of the call                                                                      |
-//! | `goroutine_sched_ns`              | one goroutine, at the profile rate ([`set_profile_rate`], 100 a second unless set)  |
+//! | `goroutine_sched_ns`              | the delay of one goroutine, as often as the profile rate says ([`set_profile_rate`], 100 a second unless set) |
 //! | `sched_latency`, `run_time`       | on each processor, the first goroutine queued there after each look of the monitor  |
 //! | `preempt_latency`                 | each goroutine that was asked to give way, from the question to when it did         |
 //!
-//! The monitor looks every millisecond while goroutines wait for processors, every two if all processors compute, and every 10 ms while
-//! processors are in use and no goroutine waits. So a processor takes at most a thousand samples a second, however often it switches, and
-//! switches read no clock. A *delay* is the time from when a goroutine is queued (started, woken, having yielded or been preempted) to when it
+//! The monitor looks every 1 to 4 ms while goroutines wait for processors, more often while it waits for one of them to give way, and every
+//! 10 ms while processors are in use and no goroutine waits. So how many samples a processor takes does not depend on how often it switches,
+//! and switches read no clock. A *delay* is the time from when a goroutine is queued (started, woken, having yielded or been preempted) to when it
 //! runs. A *run* is the time from there to when it gives its processor up: it yields, waits, ends, or is preempted. A profile rate of 0
 //! switches sampling off; counting continues.
 //!

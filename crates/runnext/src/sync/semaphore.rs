@@ -100,7 +100,7 @@ impl Semaphore {
         Permit { semaphore: self }
     }
 
-    /// Takes a permit if one is free, which also means that nobody waits for one.
+    /// Takes a permit if one is free. While others wait for permits none is free: those that come back go to the waiters.
     ///
     /// ```
     /// let one = runnext::sync::Semaphore::new(1);

@@ -78,8 +78,8 @@ impl WaitGroup {
         WaitGroup::default()
     }
 
-    /// Counts `n` more things to do. To be called before whatever will call [`done`](Self::done) starts, or `wait` may return
-    /// before it.
+    /// Counts `n` more things to do. Call it before you start what will call [`done`](Self::done); otherwise `wait` may find nothing to wait
+    /// for, and return too early.
     ///
     /// ```
     /// # #[runnext::main] fn main() {
