@@ -194,7 +194,8 @@ impl Keeper {
                     // One that is on a CPU, or waits for one, is not about to be taken for blocked; nor is one known to compute.
                     let hog = m.g().is_some_and(|g| !g.is_light());
                     whole = last.m == m.id && used > (now - last.at) / 4 * 3;
-                    // One that is new here may have come to sleep. If it has computed so far the next look is soon enough to see that.
+                    // One that is new here may have come to sleep. If it has computed so far, and nobody blocks without saying so, it is taken for one
+                    // that computes now: of many hogs, each look may meet another one.
                     let trusted = hog && !self.blocked_lately(now);
                     let sleeps = !whole && !trusted && is_asleep(*state);
                     let turns = u64::from(look.tick.wrapping_sub(last.tick));
@@ -209,7 +210,7 @@ impl Keeper {
                     } else if self.is_lively(p) {
                         pace = self.lively_pace(now);
                     }
-                    let computes = whole || same && used > (now - last.at) / 4;
+                    let computes = whole || same && used > (now - last.at) / 4 || trusted;
                     let computes = || computes && *state == Some(b'R');
                     let is_new = last.m != m.id;
                     let asked = self.consider_asking(p, m, is_new, computes, &mut look, light);
@@ -260,7 +261,8 @@ impl Keeper {
     }
 
     /// Asks the thread to give way if it has run long enough and somebody light waits, or anybody, if it has no timer that ends its slice: by a
-    /// signal only if it computes, and did so since the last look. One that makes calls finds the note; one in and out of the kernel would see a signal as EINTR.
+    /// signal only if it computes, and is known to: it did so since the last look, or is trusted. One that makes calls finds the note; one in and out of the
+    /// kernel would see a signal as EINTR.
     ///
     /// Returns in how long it may be worth asking again: when this one has run for long enough, or the one that comes now has.
     fn consider_asking(
