@@ -106,6 +106,43 @@ fn a_socket_is_waited_for_only_while_somebody_waits() {
     });
 }
 
+/// Each counted itself out when it ran: two changes to one cache line for each request, on which all processors look at each dispatch. Now whoever
+/// fetches the events does, for all that it wakes; who is woken by something else is counted out once, too.
+#[test]
+fn all_whom_a_look_wakes_are_counted_out_at_once() {
+    let waiters = || runnext::stats::read().num_netpoll_waiters;
+    let both = || {
+        let pairs = [UnixStream::pair().unwrap(), UnixStream::pair().unwrap()];
+        let reads = pairs.map(|(here, there)| {
+            let read = go(move || (&here).read(&mut [0]).map(|_| waiters()));
+            until_waits(&read, "IO wait");
+            (read, there)
+        });
+        assert_eq!(waiters(), 2);
+        for (_, there) in &reads {
+            (&*there).write_all(b"x").unwrap();
+        }
+        let left = reads.map(|(read, _there)| read.join().unwrap().unwrap());
+        left == [0, 0]
+    };
+    cooperative().run(|| {
+        until(both); // the monitor may have been told before
+        let (here, _there) = UnixStream::pair().unwrap();
+        here.set_read_timeout(Some(Duration::from_millis(1)))
+            .unwrap();
+        assert!((&here).read(&mut [0]).is_err());
+        assert_eq!(waiters(), 0);
+        here.set_read_timeout(None).unwrap();
+        let here = Arc::new(here);
+        let reader = Arc::clone(&here);
+        let read = go(move || (&*reader).read(&mut [0]).map_err(|e| e.kind()));
+        until_waits(&read, "IO wait");
+        here.set_read_deadline(Some(Instant::now())).unwrap();
+        assert_eq!(read.join().unwrap(), Err(ErrorKind::TimedOut));
+        assert_eq!(waiters(), 0);
+    });
+}
+
 /// Who left a queue while the numbers were read was missing in the sum.
 #[test]
 fn the_total_of_queued_goroutines_does_not_fall() {

@@ -38,6 +38,7 @@ mod shortage;
 mod slot;
 mod wakers;
 
+use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::panic::{RefUnwindSafe, UnwindSafe};
@@ -124,6 +125,7 @@ fn rouse(slot: &Slot, direction: Direction, cleared: u32) {
             waiter,
             ticket: None,
             kick,
+            counts: Cell::new(false),
         };
         entry.wake(&call);
     }
@@ -495,13 +497,17 @@ impl Descriptor {
             waiter,
             ticket,
             kick: None,
+            counts: Cell::new(hub.is_some()),
         });
-        // SAFETY: this frame stays until the node was taken out and we were woken, or we take it out ourselves.
-        if !unsafe { self.enlist(direction, seen, fixed, &node) } {
-            return true;
-        }
         if let Some(hub) = hub {
             hub.begin_wait();
+        }
+        // SAFETY: this frame stays until the node was taken out and we were woken, or we take it out ourselves.
+        if !unsafe { self.enlist(direction, seen, fixed, &node) } {
+            if let Some(hub) = hub {
+                hub.end_wait();
+            }
+            return true;
         }
         let woken = match ticket {
             None => {
@@ -510,11 +516,11 @@ impl Descriptor {
             }
             Some(ticket) => park_until(&mut call, ticket, until, WaitReason::Io),
         };
-        if let Some(hub) = hub {
-            hub.end_wait();
-        }
         if !woken {
             self.delist(direction, &node);
+        }
+        if let Some(hub) = hub.filter(|_| node.counts.get()) {
+            hub.end_wait();
         }
         woken
     }
@@ -535,6 +541,7 @@ impl Descriptor {
             waiter,
             ticket: Some(ticket),
             kick: kick.as_ref().map(Kick::id),
+            counts: Cell::new(false),
         });
         // SAFETY: as in `wait_listed`.
         if !unsafe { self.enlist(direction, seen, fixed, &node) } {

@@ -47,6 +47,8 @@ const FEW: usize = 8;
 /// What events have made runnable: goroutines of one runtime, in no queue, and wakers.
 pub(in crate::sched) struct Harvest {
     pub(in crate::sched) ready: List<G>,
+    /// So many of `ready` are still counted as waiting (`hub`).
+    counted: usize,
     /// Those of other runtimes.
     others: List<G>,
     due: Due,
@@ -56,6 +58,7 @@ impl Harvest {
     pub(in crate::sched) fn new() -> Harvest {
         Harvest {
             ready: List::new(),
+            counted: 0,
             others: List::new(),
             due: Due::new(),
         }
@@ -101,7 +104,12 @@ impl Harvest {
             match (waiter.who(), kick) {
                 (_, Some(id)) => Kick::give(id),
                 (Who::Thread(parker), None) => parker.unpark(),
-                (Who::Goroutine(g), None) => self.wake(g, shared),
+                (Who::Goroutine(g), None) => {
+                    // Until it is queued it does not leave the frame that `entry` is in.
+                    if self.wake(g, shared) && entry.counts.take() {
+                        self.counted += 1;
+                    }
+                }
             }
         }
         let (ours, others) = waiters.askers.ring(shared);
@@ -113,20 +121,24 @@ impl Harvest {
         }
     }
 
-    fn wake(&mut self, g: NonNull<G>, shared: Option<&Shared>) {
+    /// True: it is in `ready`.
+    fn wake(&mut self, g: NonNull<G>, shared: Option<&Shared>) -> bool {
         // SAFETY: claimed, so it waits for us to wake it.
         let header = unsafe { g.as_ref() };
         if !header.wake() {
-            return; // it has not parked yet, and will not
+            return false; // it has not parked yet, and will not
         }
         // SAFETY: runnable, so its runtime is alive.
         let own = unsafe { shared_of(header) };
-        let list = match shared {
-            Some(shared) if std::ptr::eq(shared, own) => &mut self.ready,
-            _ => &mut self.others,
+        let ours = shared.is_some_and(|shared| std::ptr::eq(shared, own));
+        let list = if ours {
+            &mut self.ready
+        } else {
+            &mut self.others
         };
         // SAFETY: runnable, and in no queue.
         unsafe { list.push_back(g) };
+        ours
     }
 
     /// On a plain thread: wakes the futures. There are no goroutines in it.
@@ -156,6 +168,7 @@ impl Shared {
                 self.put_local(p, g);
             }
         }
+        self.seat.hub().end_waits(found.counted);
         if several {
             self.wake_one();
         }
@@ -165,6 +178,8 @@ impl Shared {
     pub(in crate::sched) fn queue_global(&self, found: Harvest) {
         self.queue_abandoned(found);
         self.wake_one();
+        // They may have run meanwhile, and the last to rest have found them counted.
+        self.note_rest();
     }
 
     /// As [`queue_global`](Self::queue_global), when the runtime has stopped.
@@ -180,6 +195,7 @@ impl Shared {
                 self.push_global(g);
             }
         }
+        self.seat.hub().end_waits(found.counted);
     }
 
     /// Whether another P has goroutines queued that its owner has not come to: they were woken before whoever an event wakes now.

@@ -3,10 +3,19 @@
 //! Each runtime has one, in its seat; futures that no runtime runs have one together (`reactor`). A descriptor keeps a count on
 //! the hub it is registered with, so a hub outlives its runtime; its poller does not: the runtime closes it.
 //!
+//! # Who is counted in `waiting`
+//! Every P reads it at each dispatch, and each wait changes it. So it has cache lines of its own, and an event does not make each goroutine that
+//! it wakes leave by itself: whoever fetched the events counts out all those of its own runtime at once (`harvest`). It does so once they are
+//! queued, for until then nothing else tells that somebody is about to run (`deadlock`). All others count themselves out, when they run:
+//! whom a timer, a deadline or an event of another runtime has woken.
+//! Who wakes the sleeper if it goes to sleep right now? Who waits counts itself in before its node is in the list, and out after it was taken
+//! from there, so `waiting` is never less than those whom an event would wake, and never below zero; too much of it keeps an M in the seat for nothing.
+//! The thread of who waits goes on, sees its own count, and starts a watcher or becomes one (`seat`).
+//!
 //! # Invariants
 //! I1  The poller is taken out when no thread of the runtime is left, under the gate. Threads of the runtime use it without the
 //!     gate, all others under it.
-//! I2  `quick` is held around the use of the buffer beside it, and never waited for.
+//! I2  `Quick::busy` is held around the use of the buffer beside it, and never waited for.
 //!
 //! # Context
 //! The gate is a leaf lock. `new` and `close` are in user context; the rest allocates nothing.
@@ -16,6 +25,7 @@ use std::io;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::*};
 
+use runnext_core::shim::CachePadded;
 use runnext_sys::poll::{Events, Poller};
 
 use crate::fatal::fatal;
@@ -26,19 +36,24 @@ pub(super) fn ended() -> io::Error {
     io::Error::other("the runtime has shut down")
 }
 
-pub(crate) struct Hub {
-    poller: UnsafeCell<Option<Poller>>,
-    gate: Lock<()>,
-    quick: AtomicBool,
+/// What the looks of the Ps' owners change.
+struct Quick {
+    busy: AtomicBool,
     events: UnsafeCell<Events>,
     /// Grows with each look by a P's owner: tells the monitor that somebody looks.
     looks: AtomicU32,
+}
+
+pub(crate) struct Hub {
+    poller: UnsafeCell<Option<Poller>>,
     /// The monitor wants a look of whoever dispatches next.
     wanted: AtomicBool,
-    /// Who would be woken by a descriptor: parked goroutines, and sockets that futures wait for.
-    waiting: AtomicUsize,
     /// Its runtime has stopped: nobody will look again. The locks of slots order it (`wakers::leave`).
     ended: AtomicBool,
+    gate: Lock<()>,
+    quick: CachePadded<Quick>,
+    /// Who would be woken by a descriptor: parked goroutines, and sockets that futures wait for.
+    waiting: CachePadded<AtomicUsize>,
 }
 
 // SAFETY: I1, I2; the poller itself may be shared.
@@ -50,13 +65,15 @@ impl Hub {
     pub(in crate::sched) fn new() -> io::Result<Hub> {
         Ok(Hub {
             poller: UnsafeCell::new(Some(Poller::new()?)),
-            gate: Lock::new(()),
-            quick: AtomicBool::new(false),
-            events: UnsafeCell::new(Events::new()),
-            looks: AtomicU32::new(0),
             wanted: AtomicBool::new(false),
-            waiting: AtomicUsize::new(0),
             ended: AtomicBool::new(false),
+            gate: Lock::new(()),
+            quick: CachePadded::new(Quick {
+                busy: AtomicBool::new(false),
+                events: UnsafeCell::new(Events::new()),
+                looks: AtomicU32::new(0),
+            }),
+            waiting: CachePadded::new(AtomicUsize::new(0)),
         })
     }
 
@@ -132,17 +149,20 @@ impl Hub {
 
     /// Hands what is ready now to `f`; no waiting. Nothing if another thread looks at this moment.
     pub(super) fn look<T>(&self, f: impl FnOnce(&Events) -> T) -> Option<T> {
-        if self.quick.load(Relaxed) || self.quick.swap(true, Acquire) {
+        let quick = &*self.quick;
+        if quick.busy.load(Relaxed) || quick.busy.swap(true, Acquire) {
             return None;
         }
-        self.wanted.store(false, Relaxed);
-        self.looks
-            .store(self.looks.load(Relaxed).wrapping_add(1), Relaxed);
+        if self.is_look_wanted() {
+            self.wanted.store(false, Relaxed); // seldom: all dispatchers read it
+        }
+        let looks = quick.looks.load(Relaxed);
+        quick.looks.store(looks.wrapping_add(1), Relaxed);
         // SAFETY: I2.
-        let events = unsafe { &mut *self.events.get() };
+        let events = unsafe { &mut *quick.events.get() };
         self.poll(events, Some(0));
         let found = (!events.is_empty()).then(|| f(events));
-        self.quick.store(false, Release);
+        quick.busy.store(false, Release);
         found
     }
 
@@ -158,7 +178,7 @@ impl Hub {
 
     /// How often a P's owner has looked.
     pub(in crate::sched) fn looks(&self) -> u32 {
-        self.looks.load(Relaxed)
+        self.quick.looks.load(Relaxed)
     }
 
     /// Whether a descriptor could wake anybody.
@@ -177,6 +197,32 @@ impl Hub {
     }
 
     pub(super) fn end_wait(&self) {
-        self.waiting.fetch_sub(1, SeqCst);
+        self.end_waits(1);
+    }
+
+    /// So many wait no longer.
+    pub(super) fn end_waits(&self, n: usize) {
+        if n != 0 {
+            self.waiting.fetch_sub(n, SeqCst);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The looks of one P took away the line that all others read at each dispatch.
+    #[test]
+    fn what_all_read_is_apart_from_what_looks_and_waits_change() {
+        let hub = Hub::new().unwrap();
+        let line = |at: *const u8| at.addr() / 128;
+        let read = [
+            line((&raw const hub.wanted).cast()),
+            line((&raw const hub.poller).cast()),
+        ];
+        let quick = line((&raw const *hub.quick).cast());
+        let waiting = line((&raw const *hub.waiting).cast());
+        assert!(quick != waiting && !read.contains(&quick) && !read.contains(&waiting));
     }
 }

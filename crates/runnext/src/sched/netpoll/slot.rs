@@ -139,6 +139,8 @@ pub(super) struct Entry {
     pub(super) ticket: Option<Ticket>,
     /// How a plain thread in `ready::wait` is reached.
     pub(super) kick: Option<RawFd>,
+    /// The hub counts it as waiting; no longer, once whoever woke it has seen to that.
+    pub(super) counts: Cell<bool>,
 }
 
 impl Entry {
