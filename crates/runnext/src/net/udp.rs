@@ -370,8 +370,7 @@ impl UdpSocket {
     /// }
     /// ```
     pub fn recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        let std = self.std();
-        self.0.io(Direction::Read, || std.recv_from(buf))
+        self.0.io(Direction::Read, || self.recv_from_or_end(buf))
     }
 
     /// As [`recv_from`](Self::recv_from), without taking it.
@@ -400,7 +399,9 @@ impl UdpSocket {
     /// ```
     pub fn peek_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         let std = self.std();
-        self.0.io(Direction::Read, || std.peek_from(buf))
+        self.0.io(Direction::Read, || {
+            self.or_end(std.peek_from(buf), from_nowhere)
+        })
     }
 
     /// Receives one datagram from where it is connected to.
@@ -428,8 +429,7 @@ impl UdpSocket {
     /// }
     /// ```
     pub fn recv(&self, buf: &mut [u8]) -> io::Result<usize> {
-        let std = self.std();
-        self.0.io(Direction::Read, || std.recv(buf))
+        self.0.io(Direction::Read, || self.recv_or_end(buf))
     }
 
     /// As [`recv`](Self::recv), without taking it.
@@ -458,7 +458,8 @@ impl UdpSocket {
     /// ```
     pub fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
         let std = self.std();
-        self.0.io(Direction::Read, || std.peek(buf))
+        self.0
+            .io(Direction::Read, || self.or_end(std.peek(buf), || Ok(0)))
     }
 
     /// Sends one datagram to `addr`, the first address of a name.
@@ -522,6 +523,26 @@ impl UdpSocket {
         self.0.io(Direction::Write, || std.send(buf))
     }
 
+    fn recv_or_end(&self, buf: &mut [u8]) -> io::Result<usize> {
+        self.or_end(self.std().recv(buf), || Ok(0))
+    }
+
+    fn recv_from_or_end(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        self.or_end(self.std().recv_from(buf), from_nowhere)
+    }
+
+    /// What a call that blocks would give, if nothing comes any more: the kernel does not tell others.
+    fn or_end<T>(
+        &self,
+        received: io::Result<T>,
+        end: impl FnOnce() -> io::Result<T>,
+    ) -> io::Result<T> {
+        match received {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock && self.0.is_over() => end(),
+            received => received,
+        }
+    }
+
     fn pass_on_timeouts(
         socket: &net::UdpSocket,
         [read, write]: [Option<Duration>; 2],
@@ -529,6 +550,14 @@ impl UdpSocket {
         socket.set_read_timeout(read)?;
         socket.set_write_timeout(write)
     }
+}
+
+/// The end has no address, and the standard library's calls have this error for it.
+fn from_nowhere() -> io::Result<(usize, SocketAddr)> {
+    Err(io::Error::new(
+        io::ErrorKind::InvalidInput,
+        "the socket was shut down: nothing comes any more",
+    ))
 }
 
 impl fmt::Debug for UdpSocket {

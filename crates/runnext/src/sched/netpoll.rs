@@ -199,6 +199,14 @@ impl Descriptor {
         self.0.shut.load(Relaxed)
     }
 
+    /// Whether nothing comes any more, for sockets of which the kernel says so only to calls that block. It may have been through a descriptor that
+    /// we do not know, so the kernel is asked. By a goroutine only after an event that may have meant this: it is told of it when it waits.
+    pub(crate) fn is_over(&self) -> bool {
+        let word = &self.0.side(Direction::Read).word;
+        let told = word.load(Acquire) & ENDING != 0;
+        (told || current_hub().is_none()) && ready::is_shut(self.0.fd())
+    }
+
     /// Notes that a read may get less than it asks for though there is more.
     pub(crate) fn doubt_short_reads(&self) {
         let side = self.0.side(Direction::Read);

@@ -37,8 +37,8 @@ impl UdpSocket {
     /// # fn main() {}
     /// ```
     pub fn poll_recv(&self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
-        let std = self.std();
-        self.0.poll_io(cx, Direction::Read, || std.recv(buf))
+        self.0
+            .poll_io(cx, Direction::Read, || self.recv_or_end(buf))
     }
 
     /// As [`recv_from`](Self::recv_from), for futures; see [`poll_recv`](Self::poll_recv).
@@ -69,8 +69,8 @@ impl UdpSocket {
         cx: &mut Context<'_>,
         buf: &mut [u8],
     ) -> Poll<io::Result<(usize, SocketAddr)>> {
-        let std = self.std();
-        self.0.poll_io(cx, Direction::Read, || std.recv_from(buf))
+        self.0
+            .poll_io(cx, Direction::Read, || self.recv_from_or_end(buf))
     }
 
     /// As [`send`](Self::send), for futures: `Pending` if there is no room, and then the waker is woken when there may be.

@@ -1,0 +1,75 @@
+//! Bugs of sockets that somebody shuts down behind our back, each with the least that showed it.
+
+mod common;
+
+use std::future::poll_fn;
+use std::io::ErrorKind;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::mpsc;
+
+use common::{runtime, thread_id, until_asleep, until_waits};
+use runnext::net::UdpSocket;
+use runnext::{go, spawn};
+
+/// Shuts it down for reading through a descriptor that runnext knows nothing of. One that is not connected is shut down and refused at once.
+fn shut(socket: &impl AsRawFd) {
+    // SAFETY: integers only.
+    unsafe {
+        let twin = libc::dup(socket.as_raw_fd());
+        libc::shutdown(twin, libc::SHUT_RD);
+        libc::close(twin);
+    }
+}
+
+fn udp() -> Arc<UdpSocket> {
+    Arc::new(UdpSocket::bind("127.0.0.1:0").unwrap())
+}
+
+/// A goroutine or a future waited for ever, a plain thread went round and round.
+#[test]
+fn a_udp_socket_shut_down_through_another_descriptor_has_nothing_to_come() {
+    // Before: as std's calls, which block. The end comes from nowhere.
+    let rt = runtime(1);
+    let socket = udp();
+    shut(&*socket);
+    let buf = &mut [0; 8];
+    for is_goroutine in [false, true] {
+        let mut check = || {
+            assert_eq!(socket.recv(buf).unwrap(), 0);
+            assert_eq!(socket.peek(buf).unwrap(), 0);
+            let nowhere = [
+                socket.recv_from(buf).unwrap_err(),
+                socket.peek_from(buf).unwrap_err(),
+            ];
+            assert!(nowhere.iter().all(|e| e.kind() == ErrorKind::InvalidInput));
+        };
+        if is_goroutine {
+            rt.run(check);
+        } else {
+            check();
+        }
+    }
+    // While a goroutine and a future wait.
+    rt.run(|| {
+        let socket = udp();
+        let (ours, its) = (Arc::clone(&socket), Arc::clone(&socket));
+        let waits = go(move || ours.recv(&mut [0; 8]));
+        until_waits(&waits, "IO wait");
+        let future = spawn(async move { poll_fn(|cx| its.poll_recv(cx, &mut [0; 8])).await });
+        until_waits(&future, "await");
+        shut(&*socket);
+        assert_eq!(waits.join().unwrap().unwrap(), 0);
+        assert_eq!(future.join().unwrap().unwrap(), 0);
+    });
+    // While a plain thread does.
+    let (socket, (tell, told)) = (udp(), mpsc::channel());
+    let ours = Arc::clone(&socket);
+    let waits = std::thread::spawn(move || {
+        tell.send(thread_id()).unwrap();
+        ours.recv(&mut [0; 8])
+    });
+    until_asleep(told.recv().unwrap(), libc::SYS_ppoll);
+    shut(&*socket);
+    assert_eq!(waits.join().unwrap().unwrap(), 0);
+}
