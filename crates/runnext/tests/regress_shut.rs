@@ -5,12 +5,14 @@ mod common;
 use std::future::poll_fn;
 use std::io::ErrorKind;
 use std::os::fd::AsRawFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc;
 
 use common::{runtime, thread_id, until_asleep, until_waits};
-use runnext::net::UdpSocket;
-use runnext::{go, spawn};
+use runnext::net::{UdpSocket, UnixListener};
+use runnext::{block_on, go, spawn};
 
 /// Shuts it down for reading through a descriptor that runnext knows nothing of. One that is not connected is shut down and refused at once.
 fn shut(socket: &impl AsRawFd) {
@@ -72,4 +74,41 @@ fn a_udp_socket_shut_down_through_another_descriptor_has_nothing_to_come() {
     until_asleep(told.recv().unwrap(), libc::SYS_ppoll);
     shut(&*socket);
     assert_eq!(waits.join().unwrap().unwrap(), 0);
+}
+
+/// `accept` waited for ever: the kernel tells it to calls that block only.
+#[test]
+fn a_unix_listener_that_was_shut_down_accepts_nobody() {
+    let listen = |n: u32| {
+        let name = format!("runnext-shut-{}-{n}", std::process::id());
+        let addr = SocketAddr::from_abstract_name(name).unwrap();
+        Arc::new(UnixListener::bind_addr(&addr).unwrap())
+    };
+    let is_over = |e: std::io::Error| assert_eq!(e.raw_os_error(), Some(libc::EINVAL));
+    let rt = runtime(1);
+    let listener = listen(0);
+    shut(&*listener);
+    is_over(listener.accept().unwrap_err());
+    is_over(rt.run(|| listener.accept()).unwrap_err());
+    is_over(block_on(poll_fn(|cx| listener.poll_accept(cx))).unwrap_err());
+    rt.run(|| {
+        let listener = listen(1);
+        let (ours, its) = (Arc::clone(&listener), Arc::clone(&listener));
+        let waits = go(move || ours.accept());
+        until_waits(&waits, "IO wait");
+        let future = spawn(async move { poll_fn(|cx| its.poll_accept(cx)).await });
+        until_waits(&future, "await");
+        shut(&*listener);
+        is_over(waits.join().unwrap().unwrap_err());
+        is_over(future.join().unwrap().unwrap_err());
+    });
+    let (listener, (tell, told)) = (listen(2), mpsc::channel());
+    let ours = Arc::clone(&listener);
+    let waits = std::thread::spawn(move || {
+        tell.send(thread_id()).unwrap();
+        ours.accept()
+    });
+    until_asleep(told.recv().unwrap(), libc::SYS_ppoll);
+    shut(&*listener);
+    is_over(waits.join().unwrap().unwrap_err());
 }

@@ -14,6 +14,9 @@ use super::socket::{self, Descriptor, limits, socket};
 use super::stream::stream;
 use crate::sched::blocking::blocking;
 
+/// Linux's number, the same on all architectures.
+const EINVAL: i32 = 22;
+
 /// A connection between processes of one machine; [`std::os::unix::net::UnixStream`] for goroutines.
 ///
 /// # Blocks
@@ -332,8 +335,7 @@ impl UnixListener {
     /// }
     /// ```
     pub fn accept(&self) -> io::Result<(UnixStream, SocketAddr)> {
-        let std = self.std();
-        let (stream, peer) = Backoff::new().accept(&self.0, || std.accept())?;
+        let (stream, peer) = Backoff::new().accept(&self.0, || self.accept_or_end())?;
         Ok((UnixStream(socket::adopt(stream.into())?), peer))
     }
 
@@ -364,13 +366,22 @@ impl UnixListener {
     /// # fn main() {}
     /// ```
     pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(UnixStream, SocketAddr)>> {
-        let std = self.std();
-        let accept = || std.accept();
+        let accept = || self.accept_or_end();
         let next = self.0.poll_accept(cx, backoff::passes, accept);
         next.map(|next| {
             let (stream, peer) = next?;
             Ok((UnixStream(socket::adopt(stream.into())?), peer))
         })
+    }
+
+    /// After a shutdown the kernel tells only calls that block that nobody comes any more: by this error.
+    fn accept_or_end(&self) -> io::Result<(net::UnixStream, SocketAddr)> {
+        match self.std().accept() {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock && self.0.is_over() => {
+                Err(io::Error::from_raw_os_error(EINVAL))
+            }
+            accepted => accepted,
+        }
     }
 
     /// An iterator over connections, which never ends.
