@@ -22,11 +22,20 @@ pub enum Interest {
     Write,
 }
 
+/// How a [`wait`] ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Polled {
+    /// By the kick, the time or a signal.
+    NotReady,
+    /// It is ready, says the kernel.
+    Ready,
+    /// There is an error and nothing else. The next call may report it, or block all the same: what is in a socket's error queue stays there until
+    /// somebody fetches it, and `wait` returns at once until then.
+    Error,
+}
+
 /// Waits until `fd` is ready, `kick` was given, or `timeout_ns` have passed; a signal may end it too. No `kick` or no
 /// timeout: pass `None`.
-///
-/// True: there is an error and nothing else. The next call may report it, or block all the same: what is in a socket's error queue stays
-/// there until somebody fetches it, and this returns at once until then.
 ///
 /// # Errors
 /// Those of `ppoll`; a descriptor that is not open counts as ready, since the next call reports it.
@@ -38,7 +47,7 @@ pub fn wait(
     interest: Interest,
     kick: Option<&Kick>,
     timeout_ns: Option<u64>,
-) -> io::Result<bool> {
+) -> io::Result<Polled> {
     let events = match interest {
         Interest::Read => libc::POLLIN | libc::POLLRDHUP,
         Interest::Write => libc::POLLOUT,
@@ -68,8 +77,12 @@ pub fn wait(
         )
     };
     match ret {
-        n if n == -(libc::EINTR as isize) => Ok(false),
-        n => check(n).map(|_| fds[0].revents == libc::POLLERR && fds[1].revents == 0),
+        n if n == -(libc::EINTR as isize) => Ok(Polled::NotReady),
+        n => check(n).map(|_| match (fds[0].revents, fds[1].revents) {
+            (libc::POLLERR, 0) => Polled::Error,
+            (1.., 0) => Polled::Ready,
+            _ => Polled::NotReady,
+        }),
     }
 }
 
@@ -161,15 +174,19 @@ mod tests {
     fn ready_or_late() {
         let (mut here, mut there) = UnixStream::pair().unwrap();
         let fd = here.as_raw_fd();
-        assert!(!wait(fd, Interest::Write, None, None).unwrap());
+        assert_eq!(
+            wait(fd, Interest::Write, None, None).unwrap(),
+            Polled::Ready
+        );
         let start = Instant::now();
-        wait(fd, Interest::Read, None, Some(2_000_000)).unwrap();
+        let late = wait(fd, Interest::Read, None, Some(2_000_000)).unwrap();
+        assert_eq!(late, Polled::NotReady);
         assert!(start.elapsed() >= Duration::from_millis(2));
         there.write_all(b"x").unwrap();
         wait(fd, Interest::Read, None, None).unwrap();
         here.read_exact(&mut [0]).unwrap();
         drop(there);
-        assert!(!wait(fd, Interest::Read, None, None).unwrap());
+        assert_eq!(wait(fd, Interest::Read, None, None).unwrap(), Polled::Ready);
     }
 
     /// A pipe that nobody reads any more has an error, and no room while it is full.
@@ -182,7 +199,7 @@ mod tests {
         assert_eq!(set, 0);
         while writer.write(&[0; 1 << 12]).is_ok() {}
         drop(reader);
-        assert!(wait(fd, Interest::Read, None, None).unwrap());
+        assert_eq!(wait(fd, Interest::Read, None, None).unwrap(), Polled::Error);
     }
 
     #[test]
@@ -191,7 +208,8 @@ mod tests {
         let kick = Kick::new().unwrap();
         let id = kick.id();
         let other = std::thread::spawn(move || Kick::give(id));
-        wait(here.as_raw_fd(), Interest::Read, Some(&kick), None).unwrap();
+        let kicked = wait(here.as_raw_fd(), Interest::Read, Some(&kick), None).unwrap();
+        assert_eq!(kicked, Polled::NotReady);
         kick.take();
         other.join().unwrap();
     }

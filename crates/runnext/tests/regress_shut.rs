@@ -3,15 +3,17 @@
 mod common;
 
 use std::future::poll_fn;
-use std::io::ErrorKind;
-use std::os::fd::AsRawFd;
+use std::io::{ErrorKind, Read};
+use std::net::Shutdown;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc;
+use std::time::Duration;
 
-use common::{runtime, thread_id, until_asleep, until_waits};
-use runnext::net::{UdpSocket, UnixListener};
+use common::{cpu_time, runtime, thread_id, until_asleep, until_waits};
+use runnext::net::{UdpSocket, UnixListener, UnixStream};
 use runnext::{block_on, go, spawn};
 
 /// Shuts it down for reading through a descriptor that runnext knows nothing of. One that is not connected is shut down and refused at once.
@@ -111,4 +113,22 @@ fn a_unix_listener_that_was_shut_down_accepts_nobody() {
     until_asleep(told.recv().unwrap(), libc::SYS_ppoll);
     shut(&*listener);
     is_over(waits.join().unwrap().unwrap_err());
+}
+
+/// Whatever it is that `ppoll` takes for ready while the call would block: a plain thread does not go round and round. Here it is the end of
+/// datagrams, in what is not made for them.
+#[test]
+fn a_plain_thread_rests_though_ppoll_says_ready() {
+    let (here, _there) = std::os::unix::net::UnixDatagram::pair().unwrap();
+    here.shutdown(Shutdown::Read).unwrap();
+    let mut stream = UnixStream::from(OwnedFd::from(here));
+    stream
+        .set_read_timeout(Some(Duration::from_millis(500)))
+        .unwrap();
+    let used = || cpu_time(libc::CLOCK_THREAD_CPUTIME_ID);
+    let before = used();
+    let late = stream.read(&mut [0]).unwrap_err();
+    assert_eq!(late.kind(), ErrorKind::TimedOut);
+    let used = used() - before;
+    assert!(used < Duration::from_millis(100), "{used:?} of 500 ms");
 }

@@ -50,7 +50,7 @@ use std::time::Duration;
 use runnext_core::timers::{NEVER, deadline};
 use runnext_core::waitlist::{Node, WaitList};
 use runnext_sys::clock;
-use runnext_sys::ready::{self, Kick};
+use runnext_sys::ready::{self, Kick, Polled};
 
 use super::call::Call;
 use super::timers::park_until;
@@ -77,9 +77,12 @@ const UNREACHABLE_NS: u64 = 10_000_000;
 enum Waited {
     /// What was waited for may be there.
     Again,
-    /// An error, and nothing else. If the call does not report it and would block all the same, it is one of the socket's error queue: `ppoll`
-    /// would return at once until somebody has fetched it, so the next wait goes without, at a pace.
-    Erred,
+    /// It is, said `ppoll`. Another may have been faster; but if it says so again, and the call would block again, that is [`Misled`](Self::Misled).
+    Ready,
+    /// An error, and nothing else, or a call that blocks on what `ppoll` takes for ready. If the call would block all the same, it is an error of the
+    /// socket's error queue, or something that the kernel tells to calls that block only: `ppoll` would return at once for as long as that
+    /// lasts, so the next wait goes without, at a pace.
+    Misled,
     /// The time is over, and the caller tries a last time: what it waits for may be there, and nobody has fetched the event.
     Late,
 }
@@ -358,8 +361,8 @@ impl Descriptor {
         before: Waited,
     ) -> io::Result<Waited> {
         let pace = match before {
-            Waited::Again => pace,
-            Waited::Erred => pace.min(PACE_NS),
+            Waited::Again | Waited::Ready => pace,
+            Waited::Misled => pace.min(PACE_NS),
             Waited::Late => return Err(timed_out()),
         };
         let side = self.0.side(direction);
@@ -374,23 +377,28 @@ impl Descriptor {
             paced = next < until;
             until = until.min(next);
         }
-        let (in_time, erred) = match current_hub() {
+        let (in_time, polled) = match current_hub() {
             Some(hub) => {
                 self.register(hub)?;
                 let woken = self.wait_listed(Some(hub), direction, seen, fixed, until);
-                (woken, false)
+                (woken, Polled::NotReady)
             }
             // No `ppoll` either for what no event tells of: the descriptor may be ready all the time.
             None if pace != NEVER => {
                 let woken = self.wait_listed(None, direction, seen, fixed, until);
-                (woken, false)
+                (woken, Polled::NotReady)
             }
             None => self.wait_in_poll(direction, seen, fixed, until)?,
         };
         if !in_time && !paced || self.is_past(direction) {
             return Ok(Waited::Late);
         }
-        Ok(if erred { Waited::Erred } else { Waited::Again })
+        Ok(match polled {
+            Polled::NotReady => Waited::Again,
+            Polled::Ready if before == Waited::Ready => Waited::Misled,
+            Polled::Ready => Waited::Ready,
+            Polled::Error => Waited::Misled,
+        })
     }
 
     /// Waits for `d`, whatever happens to the descriptor. An error if the call has to end before: `limit` as for
@@ -533,14 +541,14 @@ impl Descriptor {
         woken
     }
 
-    /// The wait of a plain thread: whether the deadline has not come, and whether an error is all that has.
+    /// The wait of a plain thread: whether the deadline has not come, and what the kernel says.
     fn wait_in_poll(
         &self,
         direction: Direction,
         seen: u32,
         fixed: u64,
         until: u64,
-    ) -> io::Result<(bool, bool)> {
+    ) -> io::Result<(bool, Polled)> {
         // Without one nobody can reach us: then not for long at a time.
         let kick = Kick::new().ok();
         let waiter = Waiter::thread();
@@ -553,7 +561,7 @@ impl Descriptor {
         });
         // SAFETY: as in `wait_listed`.
         if !unsafe { self.enlist(direction, seen, fixed, &node) } {
-            return Ok((true, false));
+            return Ok((true, Polled::NotReady));
         }
         let left = (until != NEVER).then(|| until.saturating_sub(clock::now_ns()));
         let timeout = match kick {
@@ -571,8 +579,8 @@ impl Descriptor {
                 (None, Who::Goroutine(_)) => unreachable!("a plain thread"),
             }
         }
-        let erred = polled?;
-        Ok((until == NEVER || clock::now_ns() < until, erred))
+        let polled = polled?;
+        Ok((until == NEVER || clock::now_ns() < until, polled))
     }
 }
 
