@@ -3,14 +3,16 @@
 mod common;
 
 use std::cell::Cell;
+use std::future::poll_fn;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
+use std::task::Poll;
 use std::time::Duration;
 
 use common::{built, child, cpu_time, message, runtime, thread_id, until};
 use runnext::sync::Condvar;
-use runnext::{Runtime, TaskGroup, chan, go};
+use runnext::{Runtime, TaskGroup, block_on, chan, go, spawn};
 use runnext_sys::signal::CpuTimer;
 
 /// A goroutine's panic ended the process where stderr is a pipe that nobody reads: its announcement panicked, too, inside the hook.
@@ -177,4 +179,26 @@ fn a_timer_of_the_program_reaches_its_handler() {
         });
     })
     .passed();
+}
+
+/// A future that wakes itself lets others go first, but in a `block_on` inside a future it was polled again and again.
+#[test]
+fn a_block_on_inside_a_future_lets_others_go_first() {
+    let rt = built(Runtime::builder().procs(1).preemption(false));
+    rt.run(|| {
+        let nested = spawn(async {
+            let turn = Arc::new(AtomicBool::new(false));
+            let other = Arc::clone(&turn);
+            go(move || other.store(true, SeqCst));
+            block_on(poll_fn(|cx| {
+                cx.waker().wake_by_ref();
+                if turn.load(SeqCst) {
+                    Poll::Ready(())
+                } else {
+                    Poll::Pending
+                }
+            }));
+        });
+        nested.join().unwrap();
+    });
 }

@@ -138,8 +138,8 @@ fn on_thread<F: Future>(mut future: Pin<&mut F>) -> F::Output {
         bell.waiter.store(call.waiter().into_raw(), Relaxed);
         if bell.signal.sleep() {
             call.park(WaitReason::Await);
-        } else if call.m().is_none() {
-            std::thread::yield_now();
+        } else {
+            call.yield_freely(); // as on a goroutine with a stack
         }
     }
 }
