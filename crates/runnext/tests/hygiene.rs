@@ -3,15 +3,20 @@
 mod common;
 mod stall;
 
-use std::io::{BufRead, BufReader};
+use std::future::{Future, poll_fn};
+use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsRawFd;
 use std::panic::catch_unwind;
+use std::pin::pin;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use common::{child, message, runtime, until};
-use runnext::{go, yield_now};
+use runnext::future::sleep;
+use runnext::net::{TcpListener, TcpStream, UnixStream};
+use runnext::{block_on, go, yield_now};
 use stall::{Hogs, status_line, watchdog};
 
 static SEEN: AtomicU64 = AtomicU64::new(0);
@@ -307,6 +312,57 @@ fn a_runtime_says_that_it_does_not_survive_a_fork() {
         });
         assert_eq!(status, 0, "the child that shuts down");
         assert_eq!(rt.unwrap().run(|| go(|| 42).join().unwrap()), 42); // unharmed
+    })
+    .passed();
+}
+
+/// What the child closed was not watched in the parent any more, whose next `accept` waited for ever. What it waited for itself was watched there,
+/// too, under an address that is another thing in the parent.
+#[test]
+fn what_a_fork_does_to_its_sockets_is_nothing_to_the_parent() {
+    child(&[], || {
+        runtime(2).run(|| {
+            let mut listener = Some(TcpListener::bind("127.0.0.1:0").unwrap());
+            let addr = listener.as_ref().unwrap().local_addr().unwrap();
+            // Waits, so that it is watched from here on.
+            let connects = go(move || TcpStream::connect(addr).unwrap());
+            listener.as_ref().unwrap().accept().unwrap();
+            connects.join().unwrap();
+            let status = in_a_fork(|| {
+                drop(listener.take());
+                let another = TcpListener::bind("127.0.0.1:0").unwrap();
+                let refused = another.accept().unwrap_err();
+                assert!(refused.to_string().contains("this process is a fork"));
+            });
+            assert_eq!(status, 0, "the child");
+            let connects = go(move || TcpStream::connect(addr).unwrap());
+            listener.unwrap().accept().unwrap();
+            connects.join().unwrap();
+        });
+    })
+    .passed();
+}
+
+/// The thread that rings alarms and looks for the events of futures that no runtime polls was not there in the child: they waited for ever.
+#[test]
+fn futures_without_a_runtime_wait_in_a_fork_too() {
+    fn waits() {
+        block_on(sleep(Duration::from_millis(1)));
+        let (here, there) = UnixStream::pair().unwrap();
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(here.poll_read(&mut cx, &mut [0]).is_pending());
+        let writes = std::thread::spawn(move || (&there).write_all(b"x"));
+        let read = block_on(poll_fn(|cx| here.poll_read(cx, &mut [0])));
+        assert_eq!(read.unwrap(), 1);
+        writes.join().unwrap().unwrap();
+    }
+    child(&[], || {
+        waits();
+        let mut later = pin!(sleep(Duration::from_secs(3600)));
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(later.as_mut().poll(&mut cx).is_pending());
+        assert_eq!(in_a_fork(waits), 0, "the child");
+        waits();
     })
     .passed();
 }

@@ -16,6 +16,8 @@
 //! I1  The poller is taken out when no thread of the runtime is left, under the gate. Threads of the runtime use it without the
 //!     gate, all others under it.
 //! I2  `Quick::busy` is held around the use of the buffer beside it, and never waited for.
+//! I3  A process that was forked shares the poller with the one it comes from, whose descriptors are watched there under the same numbers. So in
+//!     the copy nothing is registered, taken out or notified: neither by a goroutine, nor by what closes its sockets there.
 //!
 //! # Context
 //! The gate is a leaf lock. `new` and `close` are in user context; the rest allocates nothing.
@@ -26,10 +28,12 @@ use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::*};
 
 use runnext_core::shim::CachePadded;
+use runnext_sys::fork;
 use runnext_sys::poll::{Events, Poller};
 
 use crate::fatal::fatal;
 use crate::lock::Lock;
+use crate::sched::COPY;
 use crate::sched::call::Call;
 
 pub(super) fn ended() -> io::Error {
@@ -50,6 +54,8 @@ pub(crate) struct Hub {
     wanted: AtomicBool,
     /// Its runtime has stopped: nobody will look again. The locks of slots order it (`wakers::leave`).
     ended: AtomicBool,
+    /// How many forks there had been when it was made.
+    forks: u32,
     gate: Lock<()>,
     quick: CachePadded<Quick>,
     /// Who would be woken by a descriptor: parked goroutines, and sockets that futures wait for.
@@ -63,7 +69,9 @@ unsafe impl Send for Hub {}
 
 impl Hub {
     pub(in crate::sched) fn new() -> io::Result<Hub> {
+        fork::watch();
         Ok(Hub {
+            forks: fork::count(),
             poller: UnsafeCell::new(Some(Poller::new()?)),
             wanted: AtomicBool::new(false),
             ended: AtomicBool::new(false),
@@ -75,6 +83,11 @@ impl Hub {
             }),
             waiting: CachePadded::new(AtomicUsize::new(0)),
         })
+    }
+
+    /// This process was forked since (I3).
+    pub(super) fn is_copy(&self) -> bool {
+        self.forks != fork::count()
     }
 
     /// The poller, for threads of the runtime (I1).
@@ -112,6 +125,10 @@ impl Hub {
     }
 
     fn with_open(&self, f: impl FnOnce(&Poller)) {
+        // Nor is the gate opened by a thread that was not copied.
+        if self.is_copy() {
+            return;
+        }
         let _open = self.gate.lock();
         // SAFETY: under the gate it is not taken out (I1).
         if let Some(poller) = unsafe { &*self.poller.get() } {
@@ -123,7 +140,13 @@ impl Hub {
     ///
     /// It may be watched already: by another goroutine that was as fast, or as a descriptor closed since with a duplicate alive
     /// that kept its registration, whose number `fd` has got.
+    ///
+    /// # Errors
+    /// The runtime has ended, or is a copy (I3); those of the poller.
     pub(super) fn watch(&self, fd: RawFd, token: u64) -> io::Result<()> {
+        if self.is_copy() {
+            return Err(io::Error::other(COPY));
+        }
         let Some(poller) = self.poller() else {
             return Err(ended());
         };

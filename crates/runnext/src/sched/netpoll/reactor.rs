@@ -20,8 +20,10 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering::*};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::mem;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::*};
+use std::sync::{Arc, Mutex};
 use std::task::Waker;
 use std::thread;
 
@@ -35,23 +37,32 @@ use crate::sched::shield::{self, Shielded};
 use crate::sched::waker::{Slot, use_up};
 use crate::swallow;
 
-/// The hub of the futures that no runtime runs; its thread stays.
+/// The hub of the futures that no runtime runs; its thread stays. In a process that was forked since there is no such thread, and another hub is
+/// made.
 pub(super) fn reactor() -> io::Result<Arc<Hub>> {
-    static REACTOR: OnceLock<Arc<Hub>> = OnceLock::new();
+    static REACTOR: AtomicPtr<Arc<Hub>> = AtomicPtr::new(ptr::null_mut());
     static STARTING: Mutex<()> = Mutex::new(());
-    if let Some(hub) = REACTOR.get() {
-        return Ok(Arc::clone(hub));
+    // SAFETY: what is in it is never freed.
+    let current = || unsafe { REACTOR.load(Acquire).as_ref() };
+    let working = || current().filter(|hub| !hub.is_copy()).cloned();
+    if let Some(hub) = working() {
+        return Ok(hub);
     }
     let _one = shield::lock(&STARTING);
-    if let Some(hub) = REACTOR.get() {
-        return Ok(Arc::clone(hub));
+    if let Some(hub) = working() {
+        return Ok(hub);
+    }
+    if current().is_some() {
+        // Their wakers are for goroutines and threads of the other process: neither rung here nor dropped.
+        mem::forget(mem::take(&mut alarms().list));
     }
     let hub = Arc::new(Hub::new()?);
     let own = Arc::clone(&hub);
     thread::Builder::new()
         .name("runnext-reactor".into())
         .spawn(move || react(&own))?;
-    Ok(Arc::clone(REACTOR.get_or_init(|| hub)))
+    REACTOR.store(Box::into_raw(Box::new(Arc::clone(&hub))), Release);
+    Ok(hub)
 }
 
 fn react(hub: &Hub) {
