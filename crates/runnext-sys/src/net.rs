@@ -5,7 +5,7 @@
 //! # Context
 //! Nothing here blocks, and nothing allocates. Errors are the kernel's. Tests: below, and `runnext`'s `tests/net_*.rs`.
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::mem::{self, MaybeUninit};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -115,6 +115,31 @@ pub fn send(socket: BorrowedFd<'_>, buf: &[u8]) -> io::Result<usize> {
             socket.as_raw_fd(),
             from,
             len,
+            libc::MSG_NOSIGNAL
+        )
+    })
+}
+
+/// Sends what the socket takes of `bufs`, one after the other, of which the kernel takes 1024 at a time. That nobody receives any more is an error,
+/// not a signal, as it would be for `writev`.
+///
+/// # Errors
+/// Those of `sendmsg`.
+pub fn send_vectored(socket: BorrowedFd<'_>, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+    if let [only] = bufs {
+        return send(socket, only);
+    }
+    // SAFETY: for all its fields zero is valid: no address, no slices, nothing beside them.
+    let mut message: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
+    // An `IoSlice` is an iovec, says the standard library. The kernel only reads.
+    message.msg_iov = bufs.as_ptr().cast_mut().cast();
+    message.msg_iovlen = bufs.len().min(libc::UIO_MAXIOV as usize) as _;
+    // SAFETY: the message is alive, and so are its slices, of which there are as many.
+    check(unsafe {
+        syscall!(
+            libc::SYS_sendmsg,
+            socket.as_raw_fd(),
+            &raw const message,
             libc::MSG_NOSIGNAL
         )
     })
@@ -289,6 +314,24 @@ mod tests {
         drop(a);
         assert_eq!(recv(b.as_fd(), &mut [0]).unwrap(), 0);
         let gone = send(b.as_fd(), b"x").unwrap_err(); // and no SIGPIPE
+        assert_eq!(gone.kind(), io::ErrorKind::BrokenPipe);
+    }
+
+    #[test]
+    fn slices_are_sent_one_after_the_other() {
+        let (a, b) = std::os::unix::net::UnixStream::pair().unwrap();
+        let send = |parts: &[&[u8]]| {
+            let slices: Vec<_> = parts.iter().map(|part| IoSlice::new(part)).collect();
+            send_vectored(a.as_fd(), &slices)
+        };
+        assert_eq!(send(&[b"one"]).unwrap(), 3);
+        assert_eq!(send(&[b" and", b"", b" more"]).unwrap(), 9);
+        let mut buf = [0; 2000];
+        assert_eq!(recv(b.as_fd(), &mut buf).unwrap(), 12);
+        assert_eq!(&buf[..12], b"one and more");
+        assert_eq!(send(&[&b"x"[..]; 1500]).unwrap(), 1024);
+        drop(b);
+        let gone = send(&[b"x", b"y"]).unwrap_err();
         assert_eq!(gone.kind(), io::ErrorKind::BrokenPipe);
     }
 

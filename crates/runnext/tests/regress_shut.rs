@@ -3,7 +3,7 @@
 mod common;
 
 use std::future::poll_fn;
-use std::io::{ErrorKind, Read};
+use std::io::{ErrorKind, IoSlice, Read, Write};
 use std::net::Shutdown;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use common::{cpu_time, runtime, thread_id, until_asleep, until_waits};
+use common::{child, cpu_time, runtime, thread_id, until_asleep, until_waits};
 use runnext::net::{UdpSocket, UnixListener, UnixStream};
 use runnext::{block_on, go, spawn};
 
@@ -131,4 +131,23 @@ fn a_plain_thread_rests_though_ppoll_says_ready() {
     assert_eq!(late.kind(), ErrorKind::TimedOut);
     let used = used() - before;
     assert!(used < Duration::from_millis(100), "{used:?} of 500 ms");
+}
+
+/// Plain writes did not raise SIGPIPE, vectored ones did.
+#[test]
+fn writing_slices_to_a_peer_that_has_gone_is_an_error_and_no_signal() {
+    child(&[], || {
+        // SAFETY: no handler is involved.
+        unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+        let (here, there) = UnixStream::pair().unwrap();
+        drop(there);
+        for parts in [&[b"one"][..], &[b"one", b"two"]] {
+            let slices: Vec<_> = parts.iter().map(|part| IoSlice::new(*part)).collect();
+            let gone = (&here).write_vectored(&slices).unwrap_err();
+            assert_eq!(gone.kind(), ErrorKind::BrokenPipe);
+            let gone = block_on(poll_fn(|cx| here.poll_write_vectored(cx, &slices))).unwrap_err();
+            assert_eq!(gone.kind(), ErrorKind::BrokenPipe);
+        }
+    })
+    .passed();
 }

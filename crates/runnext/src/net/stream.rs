@@ -148,8 +148,7 @@ macro_rules! stream {
                 if bufs.iter().all(|buf| buf.is_empty()) {
                     return std::task::Poll::Ready(Ok(0));
                 }
-                let std = self.std();
-                let mut write = || std::io::Write::write_vectored(&mut &*std, bufs);
+                let mut write = || runnext_sys::net::send_vectored(self.0.fd(), bufs);
                 self.0.poll_transfer(cx, Direction::Write, 0, &mut write)
             }
         }
@@ -198,9 +197,8 @@ macro_rules! stream {
                 if bufs.iter().all(|buf| buf.is_empty()) {
                     return Ok(0);
                 }
-                let std = self.std();
-                self.0
-                    .transfer(Direction::Write, 0, || (&*std).write_vectored(bufs))
+                let write = || runnext_sys::net::send_vectored(self.0.fd(), bufs);
+                self.0.transfer(Direction::Write, 0, write)
             }
 
             fn flush(&mut self) -> std::io::Result<()> {
