@@ -300,6 +300,23 @@ fn futures_of_tokio_run_in_goroutines() {
     drop(tokio);
 }
 
+/// What a future holds was dropped outside of tokio's context, where much of tokio panics.
+#[runnext::test]
+fn what_a_future_of_tokio_holds_is_dropped_in_its_context() {
+    struct Held(std::sync::mpsc::Sender<bool>);
+    impl Drop for Held {
+        fn drop(&mut self) {
+            let _ = self.0.send(tokio::runtime::Handle::try_current().is_ok());
+        }
+    }
+    let (tokio, _) = tokio_and_echo();
+    let (tell, told) = std::sync::mpsc::channel();
+    let held = Held(tell);
+    let future = OnTokio::new(tokio.handle().clone(), async move { drop(held) });
+    drop(future); // it was never polled
+    assert!(told.recv().unwrap());
+}
+
 /// A crate that knows tokio only: its codecs over tokio's sockets, its queue over tokio's timers, its tokens with tokio's tasks.
 #[runnext::test]
 fn a_crate_built_on_tokio_runs_in_goroutines() {
