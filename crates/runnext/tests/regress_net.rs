@@ -259,6 +259,24 @@ fn timeouts_go_with_the_descriptor() {
     assert_eq!(theirs.write_timeout().unwrap(), second);
 }
 
+/// It read back as none at all.
+#[test]
+fn the_longest_timeout_is_one() {
+    let (here, mut there) = UnixStream::pair().unwrap();
+    for longest in [Duration::MAX, Duration::from_nanos(u64::MAX - 2)] {
+        here.set_read_timeout(Some(longest)).unwrap();
+        assert_eq!(here.read_timeout().unwrap(), Some(longest));
+        there.write_all(b"x").unwrap();
+        runtime(1).run(|| assert_eq!((&here).read(&mut [0]).unwrap(), 1));
+    }
+    let std = here.into_std().unwrap();
+    assert!(
+        std.read_timeout()
+            .unwrap()
+            .is_none_or(|d| d >= Duration::from_secs(1 << 32))
+    );
+}
+
 /// A new deadline made the next call ask the kernel for what the last one had found to be gone.
 #[test]
 fn a_new_deadline_does_not_make_the_next_read_ask_in_vain() {

@@ -72,6 +72,9 @@ const PACE_NS: u64 = 1_000_000;
 /// How long a plain thread that got no eventfd waits before it looks whether its deadline has changed. A guess.
 const UNREACHABLE_NS: u64 = 10_000_000;
 
+/// Time-outs from here on, of centuries, are one: they never come, but they are not none either.
+const LONGEST_NS: u64 = NEVER - 1;
+
 /// What came of a wait.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Waited {
@@ -218,13 +221,14 @@ impl Descriptor {
 
     /// How long one call in that direction waits.
     pub(crate) fn set_timeout(&self, direction: Direction, d: Option<Duration>) {
-        let ns = d.map_or(NEVER, |d| deadline(0, d));
+        let ns = d.map_or(NEVER, |d| deadline(0, d).min(LONGEST_NS));
         self.0.side(direction).timeout.store(ns, Relaxed);
     }
 
     pub(crate) fn timeout(&self, direction: Direction) -> Option<Duration> {
         match self.0.side(direction).timeout.load(Relaxed) {
             NEVER => None,
+            LONGEST_NS => Some(Duration::MAX),
             ns => Some(Duration::from_nanos(ns)),
         }
     }
