@@ -5,12 +5,9 @@ mod poll;
 use std::fmt;
 use std::io;
 use std::net::Shutdown;
-use std::os::fd::AsRawFd;
 use std::os::unix::net::{self, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
-
-use runnext_sys::ready;
 
 use super::socket::{Descriptor, Direction, limits, socket};
 use crate::sched::blocking::blocking;
@@ -271,11 +268,9 @@ impl UnixDatagram {
         }
     }
 
-    /// After a shutdown the kernel tells only calls that block that there is nothing to come. It may have been through a duplicate that we do
-    /// not know, so the kernel is asked too.
+    /// After a shutdown the kernel tells only calls that block that there is nothing to come.
     fn is_over(&self, e: &io::Error) -> bool {
-        e.kind() == io::ErrorKind::WouldBlock
-            && (self.0.is_shut() || ready::is_shut(self.as_raw_fd()))
+        e.kind() == io::ErrorKind::WouldBlock && (self.0.is_shut() || self.0.is_over())
     }
 
     /// Sends one datagram to the socket with that name.
