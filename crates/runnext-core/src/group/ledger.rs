@@ -492,8 +492,8 @@ impl Ledger {
             &self.clocks,
             paid,
             used,
-            self.procs(),
-            self.longest.load(Relaxed),
+            now,
+            (self.procs(), self.longest.load(Relaxed)),
         );
         if low {
             self.low.take(now, used);

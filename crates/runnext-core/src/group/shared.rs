@@ -18,6 +18,12 @@
 //! keeps its vtime: the clock must come past it first, which takes just as long as it would have taken the group to pay by waiting.
 //! So sleeping neither earns nor saves anything.
 //!
+//! # Newcomers
+//! A debt ends with its group. So newcomers, which have no past that counts, share one: what each uses of its first [`YOUTH`] slices is noted as
+//! if one group had used it, and where that group would stand the next one begins, though no more than a slice behind the others. One that comes
+//! alone begins beside them; a job for each group, each made by the one before it, gets what one group gets. Rejected: every newcomer a slice
+//! behind (its first turn is late, whoever it is); the maker's lag for the new group (the maker may be somebody who just started it).
+//!
 //! # Invariants
 //! I1  An active group's weight is in exactly one clock, and only an active group's.
 //! I2  A step of an active group's vtime moves its clock too, so lags add up to nothing (but for races: see `vtime`).
@@ -52,6 +58,9 @@ const IDLE_MELT: u64 = 16;
 pub fn quota_capacity(quota: Quota, procs: u32) -> u64 {
     quota.burst.max(u64::from(procs) * BORROW) + quota.rate.during(TICK)
 }
+
+/// How many slices a newcomer uses until it is none.
+const YOUTH: u64 = 8;
 
 /// No parent.
 pub(super) const NONE: u32 = u32::MAX;
@@ -304,9 +313,13 @@ impl Group {
 
     fn join(&self, clock: &Clock, w: u32, now: u64) {
         let (v, clocked) = (self.v(), clock.settled());
-        let slept = now.saturating_sub(self.slept.load(Relaxed));
+        // It may have begun before the clock did, or after `now`, by another P's clock.
+        let slept = now.wrapping_sub(self.slept.load(Relaxed)) as i64;
+        let slept = slept.max(0) as u64;
         let debt = vtime::service(clocked, v, w);
-        let place = if slept < FORGET && debt > 0 {
+        let place = if slept >= FORGET {
+            clock.beginning(self.vslice.load(Relaxed), now)
+        } else if debt > 0 {
             let most = MAX_PROCS as u64 * (self.slice() + TICK);
             clocked.wrapping_add(vtime::vtime((debt as u64).min(most), w))
         } else {
@@ -492,7 +505,14 @@ impl Group {
     }
 
     /// The residency is over and took `used` ns.
-    pub(super) fn settle(&self, clocks: &Clocks, paid: Paid, used: u64, procs: u32, longest: u64) {
+    pub(super) fn settle(
+        &self,
+        clocks: &Clocks,
+        paid: Paid,
+        used: u64,
+        now: u64,
+        (procs, longest): (u32, u64),
+    ) {
         let then = paid.word;
         clocks
             .of(then.priority())
@@ -501,7 +521,12 @@ impl Group {
         let due = vtime::vtime(used, word.weight()).wrapping_sub(paid.step) as i64;
         self.v.fetch_add(due as u64, Relaxed);
         self.moved(clocks, word, due);
-        self.cpu.fetch_add(used, Relaxed);
+        if self.cpu.fetch_add(used, Relaxed) < YOUTH * self.slice() {
+            let step = vtime::vtime(used, word.weight());
+            let most = 2 * self.vslice.load(Relaxed);
+            let clock = clocks.of(word.priority());
+            clock.newcomer_ran(paid.from, step, most, now);
+        }
         let n = self.wants(procs);
         let most = n * (longest + TICK); // I3
         let most_owed = match paid.owed {

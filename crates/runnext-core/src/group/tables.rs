@@ -14,6 +14,7 @@ use crate::rng::Dice;
 
 mod limits;
 mod turns;
+mod young;
 
 const NOW: u64 = 1_000 * MS;
 
@@ -411,7 +412,7 @@ fn lag_after_sleep(ran: u64, rival_ran: u64, slept: u64) -> i64 {
         let paid = group.pay(ledger.clocks(), MS);
         group.begin_run(*now);
         group.end_run(*now);
-        group.settle(ledger.clocks(), paid, ns, 1, 2 * MS);
+        group.settle(ledger.clocks(), paid, ns, *now, (1, 2 * MS));
         *now += ns;
     };
     run(ids[0], ran, &mut now);

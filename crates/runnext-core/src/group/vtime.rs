@@ -60,6 +60,9 @@ pub struct Clock {
     weight: AtomicU64,
     /// Service paid in advance by residencies that run, times 2¹⁶.
     ahead: AtomicU64,
+    /// How far newcomers have come, all of them taken for one; and when one last ran.
+    young: AtomicU64,
+    young_at: AtomicU64,
 }
 
 impl Clock {
@@ -69,6 +72,8 @@ impl Clock {
             v: AtomicU64::new(0),
             weight: AtomicU64::new(0),
             ahead: AtomicU64::new(0),
+            young: AtomicU64::new(0),
+            young_at: AtomicU64::new(0),
         }
     }
 
@@ -82,6 +87,36 @@ impl Clock {
     pub fn settled(&self) -> u64 {
         let ahead = self.ahead.load(Relaxed).checked_div(self.weight());
         self.now().wrapping_sub(ahead.unwrap_or(0))
+    }
+
+    /// Where a newcomer begins: with the settled time; or up to `most` ahead of it, so that it comes later, if the newcomers before it had more than
+    /// one group's share.
+    pub(super) fn beginning(&self, most: u64, now: u64) -> u64 {
+        let settled = self.settled();
+        let ahead = self
+            .young(now)
+            .map_or(0, |young| young.wrapping_sub(settled) as i64);
+        settled.wrapping_add((ahead.max(0) as u64).min(most))
+    }
+
+    /// A newcomer ran for `step` from `from` on, and all of them taken for one came as much further; but not beyond `most` ahead of V.
+    pub(super) fn newcomer_ran(&self, from: u64, step: u64, most: u64, now: u64) {
+        let young = match self.young(now) {
+            Some(young) if before(from, young) => young,
+            _ => from,
+        };
+        let (to, last) = (young.wrapping_add(step), self.now().wrapping_add(most));
+        if !before(last, to) {
+            self.young.store(to, Relaxed);
+        } else if before(young, last) {
+            self.young.store(last, Relaxed);
+        }
+        self.young_at.store(now, Relaxed);
+    }
+
+    fn young(&self, now: u64) -> Option<u64> {
+        let age = now.wrapping_sub(self.young_at.load(Relaxed)) as i64;
+        (age < FORGET as i64).then(|| self.young.load(Relaxed))
     }
 
     /// A residency of weight `w` begins (or ends) that paid `step` in advance.

@@ -165,7 +165,7 @@ fn patience_is_a_promise_about_one_p() {
     let mut now = NOW;
     let waited = loop {
         let paid = elsewhere.pay(ledger.clocks(), 2 * MS);
-        elsewhere.settle(ledger.clocks(), paid, 2 * MS, 2, 2 * MS);
+        elsewhere.settle(ledger.clocks(), paid, 2 * MS, now, (2, 2 * MS));
         match here.pick(&ledger, now, false, false) {
             Pick::Run { group, .. } if group == ids[0] => break now - NOW,
             Pick::Run { .. } => {}
