@@ -72,8 +72,8 @@ pub(super) struct Paid {
     pub(super) word: Word,
     /// The vtime it started from.
     pub(super) from: u64,
-    /// What was added to it.
-    step: u64,
+    /// In ns.
+    ns: u64,
     /// What it was owed, if this was the last of it that waited.
     owed: Option<i64>,
 }
@@ -102,6 +102,8 @@ pub struct Group {
 
     // Not needed where a P only looks at the group.
     cpu: AtomicU64,
+    /// What the residencies that run paid in advance, in ns.
+    prepaid: AtomicU64,
     /// Credit in ns when it went dormant, and when that was.
     credit: AtomicU64,
     slept: AtomicU64,
@@ -130,6 +132,7 @@ impl Group {
             children: AtomicU32::new(0),
             bucket: Bucket::unlimited(),
             cpu: AtomicU64::new(0),
+            prepaid: AtomicU64::new(0),
             credit: AtomicU64::new(0),
             slept: AtomicU64::new(0),
             until: AtomicU64::new(0),
@@ -340,10 +343,14 @@ impl Group {
         clock.leave(w, v);
     }
 
-    /// The lag stays what it is, in ns.
+    /// The lag stays what it is, in ns. What was paid in advance is taken back before and paid again after that: residencies give back what they did not
+    /// use at the weight of their end.
     fn convert(&self, clocks: &Clocks, old: Word, new: Word) {
         let (from, to) = (clocks.of(old.priority()), clocks.of(new.priority()));
-        let (v, w) = (self.v(), new.weight());
+        let w = new.weight();
+        let prepaid = self.prepaid.load(Relaxed);
+        self.step(clocks, old, -(vtime::vtime(prepaid, old.weight()) as i64));
+        let v = self.v();
         let lag = vtime::service(v, from.now(), old.weight());
         let step = vtime::vtime(lag.unsigned_abs(), w);
         let place = |clocked: u64| match lag < 0 {
@@ -358,6 +365,7 @@ impl Group {
             self.v.store(place(to.now()), Relaxed);
             to.join(w, place(to.now()));
         }
+        self.step(clocks, new, vtime::vtime(prepaid, w) as i64);
     }
 
     /// The same of one that is dormant: what it owes stays what it is, whatever clock it will be compared with.
@@ -494,12 +502,13 @@ impl Group {
         let from = self.v.fetch_add(step, Relaxed);
         let clock = clocks.of(word.priority());
         let owed = vtime::service(from, clock.now(), word.weight());
-        clock.paid(word.weight(), step, true);
+        self.prepaid.fetch_add(ns, Relaxed);
+        clock.paid(ns, true);
         self.moved(clocks, word, step as i64);
         Paid {
             word,
             from,
-            step,
+            ns,
             owed: (self.queued() <= 1).then_some(owed),
         }
     }
@@ -513,16 +522,15 @@ impl Group {
         now: u64,
         (procs, longest): (u32, u64),
     ) {
-        let then = paid.word;
-        clocks
-            .of(then.priority())
-            .paid(then.weight(), paid.step, false);
+        clocks.of(paid.word.priority()).paid(paid.ns, false);
+        self.prepaid.fetch_sub(paid.ns, Relaxed);
         let word = self.word();
-        let due = vtime::vtime(used, word.weight()).wrapping_sub(paid.step) as i64;
-        self.v.fetch_add(due as u64, Relaxed);
-        self.moved(clocks, word, due);
+        let (step, paid_step) = (
+            vtime::vtime(used, word.weight()),
+            vtime::vtime(paid.ns, word.weight()),
+        );
+        self.step(clocks, word, step.wrapping_sub(paid_step) as i64);
         if self.cpu.fetch_add(used, Relaxed) < YOUTH * self.slice() {
-            let step = vtime::vtime(used, word.weight());
             let most = 2 * self.vslice.load(Relaxed);
             let clock = clocks.of(word.priority());
             clock.newcomer_ran(paid.from, step, most, now);
@@ -542,9 +550,7 @@ impl Group {
     /// It used `ns` in none of its residencies.
     pub(super) fn charge(&self, clocks: &Clocks, ns: u64, procs: u32, longest: u64) {
         let word = self.word();
-        let step = vtime::vtime(ns, word.weight());
-        self.v.fetch_add(step, Relaxed);
-        self.moved(clocks, word, step as i64);
+        self.step(clocks, word, vtime::vtime(ns, word.weight()) as i64);
         self.cpu.fetch_add(ns, Relaxed);
         let most = self.wants(procs) * (longest + TICK); // I3
         self.clamp(clocks, word, most, most);
@@ -554,6 +560,12 @@ impl Group {
     fn wants(&self, procs: u32) -> u64 {
         let n = self.queued() + u64::from(self.running());
         n.clamp(1, u64::from(procs))
+    }
+
+    #[inline]
+    fn step(&self, clocks: &Clocks, word: Word, dv: i64) {
+        self.v.fetch_add(dv as u64, Relaxed);
+        self.moved(clocks, word, dv);
     }
 
     #[inline]
@@ -576,8 +588,7 @@ impl Group {
             // The mean moves along by w/W of each step: the step is that much longer.
             let step = u128::from(over) * u128::from(others + u64::from(w)) / u128::from(others);
             let cut = vtime::vtime(step as u64, w) as i64 * lag.signum();
-            self.v.fetch_add(cut as u64, Relaxed);
-            self.moved(clocks, word, cut);
+            self.step(clocks, word, cut);
         }
     }
 

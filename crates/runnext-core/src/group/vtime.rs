@@ -119,13 +119,12 @@ impl Clock {
         (age < FORGET as i64).then(|| self.young.load(Relaxed))
     }
 
-    /// A residency of weight `w` begins (or ends) that paid `step` in advance.
+    /// A residency begins (or ends) that paid `ns` in advance.
     #[inline]
-    pub(super) fn paid(&self, w: u32, step: u64, begins: bool) {
-        let weighted = step * u64::from(w);
+    pub(super) fn paid(&self, ns: u64, begins: bool) {
         match begins {
-            true => self.ahead.fetch_add(weighted, Relaxed),
-            false => self.ahead.fetch_sub(weighted, Relaxed),
+            true => self.ahead.fetch_add(ns << BITS, Relaxed),
+            false => self.ahead.fetch_sub(ns << BITS, Relaxed),
         };
     }
 

@@ -204,3 +204,27 @@ fn a_count_is_put_right_while_a_residency_goes_on() {
     lanes.end(&ledger, NOW + MS, MS);
     assert!(!ledger.group(id).is_present() && !ledger.any_active());
 }
+
+/// What was paid in advance was given back at the new weight, not at that at which it was paid: who became eighty times as heavy in its turn was owed
+/// 160 ms more, and who became as much lighter that much less.
+#[test]
+fn a_change_of_weight_in_a_turn_changes_no_lag() {
+    for (before, after) in [(100, 8000), (8000, 100), (300, 300)] {
+        for turns in [1, 3] {
+            let ledger = Ledger::new(4, NOW);
+            let [id, other] = [before, 500].map(|w| ledger.add(&config(w), NOW).expect("room"));
+            [id, other].iter().for_each(|&id| ledger.appear(id, 0, NOW));
+            let (group, clocks) = (ledger.group(id), ledger.clocks());
+            let limits = (4, 2 * MS);
+            let paid: Vec<_> = (0..turns).map(|_| group.pay(clocks, 2 * MS)).collect();
+            ledger.set_weight(id, after, NOW);
+            for paid in paid {
+                group.settle(clocks, paid, 0, NOW, limits);
+            }
+            for id in [id, other] {
+                let lag = ledger.usage(id).lag_ns;
+                assert!(lag.abs() < 1000, "{before} to {after}: {lag}");
+            }
+        }
+    }
+}
