@@ -30,6 +30,8 @@ use crate::shim::{
 /// Groups in the first chunk; each further one is twice as large.
 const FIRST: usize = 64;
 const CHUNKS: usize = 14;
+/// The longest slice has fewer bits.
+const SLICE_BITS: usize = config::SLICES.end().ilog2() as usize + 1;
 /// The least that a Low group gets at once from its floor, in ns.
 pub const FLOOR_GRANT: u64 = MS / 2;
 /// The most that Low groups save up per P, in ns.
@@ -51,8 +53,10 @@ pub struct Ledger {
     free: AtomicU32,
     first_free: AtomicU32,
     procs: AtomicU32,
-    /// The longest slice of all groups there ever were, in ns.
+    /// The longest slice of all groups, in ns, or up to twice as much.
     longest: AtomicU64,
+    /// How many groups have a slice of so many bits.
+    slices: [AtomicU32; SLICE_BITS],
     /// Groups, other than [`ROOT`], present on some P.
     active: CachePadded<AtomicU32>,
     clocks: Clocks,
@@ -85,6 +89,7 @@ impl Ledger {
             first_free: AtomicU32::new(0),
             procs: AtomicU32::new(1),
             longest: AtomicU64::new(0),
+            slices: std::array::from_fn(|_| AtomicU32::new(0)),
             active: CachePadded::new(AtomicU32::new(0)),
             clocks: Clocks::default(),
             floor: CachePadded::new(AtomicU64::new(0)),
@@ -177,6 +182,7 @@ impl Ledger {
         };
         let group = self.group(id);
         let slice = config::slice(config.slice);
+        self.slices[slice.ilog2() as usize].fetch_add(1, Relaxed);
         self.longest.fetch_max(slice, Relaxed);
         group.reset(slice, config.governed, parent, now);
         group.set_quota(&self.clocks, config.quota, self.procs(), now);
@@ -260,7 +266,7 @@ impl Ledger {
         if !unused || group.children.load(Relaxed) != 0 {
             return Err(Refused::Busy);
         }
-        let parent = group.parent.load(Relaxed);
+        let (parent, slice) = (group.parent.load(Relaxed), group.slice());
         if !group.claim(word, Word::dead()) {
             return Err(Refused::Busy);
         }
@@ -268,8 +274,18 @@ impl Ledger {
         self.free.fetch_add(1, Relaxed);
         self.first_free.fetch_min(id.0, Relaxed);
         self.disown(parent);
+        self.forget_slice(slice);
         self.lower_top();
         Ok(())
+    }
+
+    /// The longest slice may have become shorter: counted by bits, or each group that goes would have to look at all that stay.
+    fn forget_slice(&self, slice: u64) {
+        if self.slices[slice.ilog2() as usize].fetch_sub(1, Relaxed) == 1 {
+            let bits = self.slices.iter().rposition(|n| n.load(Relaxed) != 0);
+            let longest = (2 << bits.unwrap_or(SLICE_BITS - 1)) - 1;
+            self.longest.fetch_min(longest, Relaxed);
+        }
     }
 
     /// Changes the share; clamped.

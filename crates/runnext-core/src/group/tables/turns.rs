@@ -228,3 +228,34 @@ fn a_change_of_weight_in_a_turn_changes_no_lag() {
         }
     }
 }
+
+/// Lags were bounded by the longest slice of all groups there had ever been.
+#[test]
+fn a_group_that_has_gone_bounds_no_lag() {
+    let lag_after = |slices: &[u64], gone: bool| {
+        let ledger = Ledger::new(1, NOW);
+        let [id, other] = [(); 2].map(|()| ledger.add(&config(100), NOW).expect("room"));
+        for &slice in slices {
+            let config = GroupConfig {
+                slice,
+                ..config(100)
+            };
+            let long = ledger.add(&config, NOW).expect("room");
+            if gone {
+                ledger.remove(long).expect("nobody runs it");
+            }
+        }
+        [id, other].iter().for_each(|&id| ledger.appear(id, 0, NOW));
+        ledger.charge(id, 1000 * MS, NOW);
+        ledger.usage(id).lag_ns
+    };
+    let bound = lag_after(&[], true);
+    assert!(bound.abs_diff(-((2 * MS + TICK) as i64)) < 1000, "{bound}");
+    let with_long = lag_after(&[100 * MS], false);
+    assert!(
+        with_long.abs_diff(-((100 * MS + TICK) as i64)) < 1000,
+        "{with_long}"
+    );
+    let slices = [100 * MS, 30 * MS, MS / 10, 100 * MS];
+    assert!(lag_after(&slices, true).abs_diff(bound) < MS / 10);
+}
