@@ -29,7 +29,7 @@ use super::shared::Paid;
 use super::vtime;
 use super::{GroupId, ROOT};
 
-/// An entity is not passed over for longer than this, in ns, and two rounds of its group's slice; its group may get its
+/// An entity that may run is not passed over for longer than this, in ns, and two rounds of its group's slice; its group may get its
 /// share from other Ps, but its goroutines are queued here.
 pub const PATIENCE: u64 = 100 * MS;
 /// How often a P looks whether a group without entity here is further behind, in ns.
@@ -366,7 +366,9 @@ impl<Q> Lanes<Q> {
             let clock = ledger.clocks().of(word.priority());
             let (v, clocked, weight) = (group.v(), clock.now(), word.weight());
             let deadline = group.deadline(v);
-            let waited = now.saturating_sub(self.entities[id.index()].since);
+            // What it was stopped for it has not waited.
+            let since = self.entities[id.index()].since.max(group.went_on());
+            let waited = now.saturating_sub(since);
             let (tier, rank) = if is_overdue(waited, group.slice(), weight, clock.weight()) {
                 (0, -(waited as i64))
             } else if vtime::before(clocked, v) {

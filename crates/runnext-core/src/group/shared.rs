@@ -99,6 +99,8 @@ pub struct Group {
     pub(super) governed: AtomicU32,
     pub(super) children: AtomicU32,
     pub(super) bucket: Bucket,
+    /// When it was last let go on after it had been throttled or held.
+    went_on: AtomicU64,
 
     // Not needed where a P only looks at the group.
     cpu: AtomicU64,
@@ -131,6 +133,7 @@ impl Group {
             governed: AtomicU32::new(0),
             children: AtomicU32::new(0),
             bucket: Bucket::unlimited(),
+            went_on: AtomicU64::new(0),
             cpu: AtomicU64::new(0),
             prepaid: AtomicU64::new(0),
             credit: AtomicU64::new(0),
@@ -153,7 +156,8 @@ impl Group {
         self.credit.store(0, Relaxed);
         // So long ago that nothing of the place's former life counts.
         self.slept.store(now.wrapping_sub(FORGET), Relaxed);
-        for word in [&self.queued, &self.cpu, &self.until, &self.throttled_count] {
+        let (went_on, count) = (&self.went_on, &self.throttled_count);
+        for word in [&self.queued, &self.cpu, &self.until, went_on, count] {
             word.store(0, Relaxed);
         }
         self.stopped.reset();
@@ -218,6 +222,12 @@ impl Group {
     #[inline]
     pub(super) fn until(&self) -> u64 {
         self.until.load(Relaxed)
+    }
+
+    /// Who waits for a residency has waited since then at the earliest.
+    #[inline]
+    pub(super) fn went_on(&self) -> u64 {
+        self.went_on.load(Relaxed)
     }
 
     /// How it stands to the others.
@@ -457,6 +467,9 @@ impl Group {
     fn note_pause(&self, old: Word, new: Word, now: u64) {
         if !old.is_stopped() && new.is_stopped() {
             self.throttled_count.fetch_add(1, Relaxed);
+        }
+        if old.is_stopped() && !new.is_stopped() {
+            self.went_on.store(now, Relaxed);
         }
         match (old.is_paused(), new.is_paused()) {
             (false, true) => self.stopped.begin(now),

@@ -127,3 +127,42 @@ fn groups_that_wait_for_a_time_are_counted() {
     assert!(!clocks.any_throttled(), "it is gone with its pause");
     assert_eq!(ledger.next_resume(NOW), None);
 }
+
+/// A group was stopped for longer than the patience of its queue: when it might run again it did so before all others, High ones too.
+#[test]
+fn who_was_stopped_has_not_waited() {
+    type Stop = fn(&Ledger, GroupId, u64);
+    let stops: [(Stop, Stop); 2] = [
+        (
+            |ledger, id, _| ledger.hold(id, NOW),
+            |ledger, id, now| ledger.release(id, now),
+        ),
+        (
+            |ledger, id, until| ledger.group(id).throttle(ledger.clocks(), until, NOW),
+            |_, _, _| (),
+        ),
+    ];
+    for (at, (stop, go_on)) in stops.into_iter().enumerate() {
+        let ledger = Ledger::new(1, NOW);
+        let [high, stopped] = [(); 2].map(|()| ledger.add(&config(100), NOW).expect("room"));
+        ledger.set_priority(high, Priority::High, NOW);
+        let mut lanes = lanes(&ledger, 0);
+        let mut now = NOW + 1000 * MS;
+        lanes.pushed(&ledger, stopped, 1, NOW);
+        stop(&ledger, stopped, now);
+        lanes.pushed(&ledger, high, 1, now);
+        go_on(&ledger, stopped, now);
+        let mut turns = 0;
+        loop {
+            let pick = lanes.pick(&ledger, now, false, false);
+            match pick {
+                Pick::Run { group, until, .. } if group == high => now = until,
+                Pick::Run { .. } => break,
+                other => panic!("{at}: {other:?}"),
+            }
+            lanes.end(&ledger, now, 2 * MS);
+            turns += 1;
+        }
+        assert!((1..10).contains(&turns), "{at}: {turns}");
+    }
+}
