@@ -65,6 +65,11 @@ impl Feedback {
         self.limit
     }
 
+    /// The limit to set, if it is one: who has all of the machine is not to be treated as limited.
+    pub fn in_force(&self) -> Option<u32> {
+        (self.limit < ALL).then_some(self.limit)
+    }
+
     /// A wake-up of a High or Normal group waited for `ns`.
     #[inline]
     pub fn sample(&mut self, ns: u64) {
@@ -89,7 +94,8 @@ impl Feedback {
         self.target
     }
 
-    /// Looks, if a window is over. `waits`: some Low or governed group could use more, or could have in the window. Returns the limit if it changed.
+    /// Looks, if a window is over. `waits`: some Low or governed group could use more, or could have in the window. Returns the limit if it changed; then what is
+    /// [in force](Self::in_force) is to be set.
     pub fn look(&mut self, waits: bool, now: u64) -> Option<u32> {
         if now.saturating_sub(self.looked) < WINDOW {
             return None;

@@ -421,10 +421,10 @@ impl Sim {
         let ids = self.ps.iter().flat_map(|p| p.lanes.groups());
         let waits = ids.into_iter().any(|id| low(&self.configs[id.index()]));
         let feedback = self.feedback.as_mut().expect("adaptive");
-        if let Some(ppm) = feedback.look(waits, self.now) {
-            self.ledger.set_low_limit(Some(ppm), self.now);
-            let procs = self.ps.len();
-            self.governor.limit(Some(ppm), procs, self.now);
+        if feedback.look(waits, self.now).is_some() {
+            let (ppm, procs) = (feedback.in_force(), self.ps.len());
+            self.ledger.set_low_limit(ppm, self.now);
+            self.governor.limit(ppm, procs, self.now);
             self.govern(); // and idle Ps look, for Low groups too
         }
         self.ledger.resync();

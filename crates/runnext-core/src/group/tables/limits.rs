@@ -166,3 +166,21 @@ fn who_was_stopped_has_not_waited() {
         assert!((1..10).contains(&turns), "{at}: {turns}");
     }
 }
+
+/// Once there had been a limit all Low groups had one, though it was all of the machine: no idle P helped with what they had queued.
+#[test]
+fn a_limit_that_is_all_is_none() {
+    let (ledger, low, _) = low_alone(ALL);
+    let mut feedback = Feedback::new(Duration::from_millis(1), NOW);
+    let mut seen = Vec::new();
+    for look in 1..=60 {
+        feedback.samples(1, u64::from(look == 1));
+        if feedback.look(true, NOW + look * 10 * MS).is_some() {
+            ledger.set_low_limit(feedback.in_force(), NOW + look * 10 * MS);
+            seen.push(ledger.is_limited(low));
+        }
+    }
+    let (last, others) = seen.split_last().expect("it changed");
+    assert!(others.iter().all(|&limited| limited) && others.len() > 5);
+    assert!(!last && feedback.limit() == ALL);
+}

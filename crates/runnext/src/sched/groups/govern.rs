@@ -282,17 +282,17 @@ impl Shared {
             let waits = self.elastic_waited(&mut govern.stops);
             let limit = govern.feedback.as_mut().and_then(|feedback| {
                 feedback.samples(seen.swap(0, Relaxed), late.swap(0, Relaxed));
-                feedback.look(waits, now)
+                feedback.look(waits, now).map(|_| feedback.in_force())
             });
             if let Some(ppm) = limit {
-                govern.ppm = Some(ppm);
-                govern.governor.limit(Some(ppm), self.procs(), now);
+                govern.ppm = ppm;
+                govern.governor.limit(ppm, self.procs(), now);
             }
             limit
         };
         self.groups.ledger.resync();
         if let Some(ppm) = limit {
-            self.groups.ledger.set_low_limit(Some(ppm), now);
+            self.groups.ledger.set_low_limit(ppm, now);
             self.release_governed(now);
             self.groups.look_again(self); // Low groups may go on that were stopped
         }
@@ -431,6 +431,40 @@ mod tests {
                 keep_waiting(&low);
             }
         });
+    }
+
+    /// Once there had been a limit all Low groups had one, though it was all of the machine again.
+    #[test]
+    fn a_limit_that_has_risen_to_all_is_none() {
+        let target_p99 = Duration::from_millis(1);
+        let alone = Runtime::builder().procs(1).preemption(false);
+        let adaptive = alone.cpu_limit(CpuLimit::Adaptive { target_p99 });
+        // SAFETY: the goroutines below keep no reference into a thread-local over a runtime call.
+        let rt = unsafe { adaptive.build() }.unwrap();
+        let low = |name| TaskGroup::builder(name).priority(Priority::Low).build();
+        let (runs, waits) = (low("runs"), low("waits"));
+        let looks = move || {
+            let waits = waits.go(|| ()); // or nobody could use more
+            let call = Call::brief();
+            let m = m::current().unwrap();
+            let (shared, id) = (m.shared(), m.p().groups.lane() as usize);
+            let ledger = &shared.groups.ledger;
+            let mut now = clock::now_ns();
+            shared.groups.late.store(1, Relaxed);
+            shared.groups.seen.store(1, Relaxed);
+            let found: [_; 60] = std::array::from_fn(|_| {
+                now += LOOK; // the monitor's own looks come too early from now on
+                shared.tend_groups(now);
+                let ppm = shared.groups.governor.lock().ppm;
+                (ppm.is_some(), ledger.is_limited(GroupId::from_index(id)))
+            });
+            drop(call);
+            waits.join().unwrap();
+            found
+        };
+        let found = rt.run(|| runs.go(looks).join().unwrap());
+        assert_eq!(found[0], (true, true));
+        assert_eq!(found[59], (false, false));
     }
 
     /// Goroutines that waited for their own group's quota had Low groups limited.
