@@ -196,9 +196,9 @@ pub struct GroupConfig {
     pub slice: u64,
     /// Its limit, if any.
     pub quota: Option<Quota>,
-    /// It lives under the runtime's [`CpuLimit`].
+    /// It lives under the runtime's [`CpuLimit`], as it does if its parent does.
     pub governed: bool,
-    /// A group whose quota binds this one too. By index, so that no stale one can be named: see `Ledger::add`.
+    /// A group whose limits bind this one too. By index, so that no stale one can be named: see `Ledger::add`.
     pub parent: Option<super::GroupId>,
 }
 

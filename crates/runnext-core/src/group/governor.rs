@@ -14,15 +14,17 @@
 //!
 //! # What is charged
 //! What was really used. A group that is let go on pays 20 ms in advance; what it uses beyond that, and what a group uses before
-//! it ever waited, is taken from the bucket as it is used, into debt if need be. The debt ends at one capacity: a crowd of new groups
-//! delays those that wait by a bounded time.
+//! it ever waited, is taken from the bucket as it is used, into debt if need be. While there is a debt, groups that have paid nothing in advance
+//! wait, new ones before they run: or work in groups that end before their slice does would have no limit. The debt ends at one capacity: a crowd
+//! of new groups delays those that wait by a bounded time.
 //!
 //! Who waits and has nothing to run pays nothing: it goes on without an advance, when nobody waits who would use it.
 //!
 //! # State of a group
 //! | state   | left by                                                          |
 //! |---------|------------------------------------------------------------------|
-//! | running | [`charge`](Governor::charge), when the slice is used up: waiting |
+//! | new     | [`begin`](Governor::begin): running; in debt: waiting            |
+//! | running | [`charge`](Governor::charge), when the slice is used up, or in debt with nothing paid in advance: waiting |
 //! | waiting | [`release`](Governor::release): running, on a fresh slice        |
 //!
 //! # Context
@@ -43,7 +45,7 @@ pub const CAPACITY: u64 = 100 * MS;
 pub enum Verdict {
     /// It goes on; this much of its slice is left, in ns. Without a limit, any time.
     GoOn(u64),
-    /// Its slice is used up: it waits until it is released.
+    /// Its slice is used up, or there is a debt: it waits until it is released.
     Wait,
 }
 
@@ -138,19 +140,44 @@ impl Governor {
         self.bucket.level(now)
     }
 
+    /// A group is made. Also of one that is known already, which changes nothing.
+    ///
+    /// # Panics
+    /// As [`charge`](Governor::charge).
+    pub fn begin(&mut self, id: GroupId, now: u64) -> Verdict {
+        if !self.accounts[id.index()].known && self.is_in_debt(now) {
+            self.know(id, now);
+            self.wait(id);
+        }
+        match self.accounts[id.index()].waiting {
+            true => Verdict::Wait,
+            false => Verdict::GoOn(SLICE), // which begins when it runs
+        }
+    }
+
+    /// The slice of a group that is new begins.
+    fn know(&mut self, id: GroupId, start: u64) {
+        let account = &mut self.accounts[id.index()];
+        if !account.known {
+            *account = Account {
+                known: true,
+                start,
+                ..Account::default()
+            };
+        }
+    }
+
+    fn is_in_debt(&self, now: u64) -> bool {
+        self.bucket.is_limited() && self.bucket.level(now) < 0
+    }
+
     /// A group's goroutine ran for `used` ns up to `now`. Members that were still running when their group began to wait are charged too.
     ///
     /// # Panics
     /// If there is no room for the group: [`reserve`](Governor::reserve) it when it is made.
     pub fn charge(&mut self, id: GroupId, used: u64, now: u64) -> Verdict {
+        self.know(id, now.saturating_sub(used));
         let account = &mut self.accounts[id.index()];
-        if !account.known {
-            *account = Account {
-                known: true,
-                start: now.saturating_sub(used),
-                ..Account::default()
-            };
-        }
         let prepaid = used.min(account.prepaid);
         account.prepaid -= prepaid;
         self.bucket.take(now, used - prepaid);
@@ -161,9 +188,16 @@ impl Governor {
         if !self.bucket.is_limited() {
             return Verdict::GoOn(u64::MAX);
         }
-        if account.used < SLICE {
-            return Verdict::GoOn(SLICE - account.used);
+        let (used, prepaid) = (account.used, account.prepaid);
+        if used < SLICE && (prepaid != 0 || !self.is_in_debt(now)) {
+            return Verdict::GoOn(SLICE - used);
         }
+        self.wait(id);
+        Verdict::Wait
+    }
+
+    fn wait(&mut self, id: GroupId) {
+        let account = &mut self.accounts[id.index()];
         account.waiting = true;
         let waiter = Waiter {
             start: account.start,
@@ -173,7 +207,6 @@ impl Governor {
         self.order += 1;
         let at = self.waiting.partition_point(|other| *other > waiter);
         self.waiting.insert(at, waiter);
-        Verdict::Wait
     }
 
     /// The next group that goes on, if 20 ms are there for it. Call until None, then again at [`when`](Governor::when).

@@ -184,7 +184,8 @@ impl Ledger {
         let slice = config::slice(config.slice);
         self.slices[slice.ilog2() as usize].fetch_add(1, Relaxed);
         self.longest.fetch_max(slice, Relaxed);
-        group.reset(slice, config.governed, parent, now);
+        let by_parent = config.parent.is_some_and(|id| self.group(id).is_governed());
+        group.reset(slice, config.governed || by_parent, parent, now);
         group.set_quota(&self.clocks, config.quota, self.procs(), now);
         Ok(id)
     }

@@ -208,3 +208,74 @@ fn a_modest_group_is_hardly_held_up() {
     assert!(used > 0.075, "{used}");
     sim.assert_sound();
 }
+
+/// The part of one core that governed jobs of `job` ns use under half of it, each in a group of its own, made as soon as the one before it ends or waits.
+fn part_of_short_jobs(job: u64) -> f64 {
+    const TURN: u64 = 2 * MS;
+    let mut governor = Governor::new(500_000, 1, 0);
+    let (mut now, mut used) = (0, 0);
+    let mut left: Vec<(GroupId, u64)> = Vec::new(); // of those that wait
+    let mut next = 1;
+    let mut ready: Vec<(GroupId, u64)> = Vec::new();
+    while now < 10 * SEC {
+        while let Some(id) = governor.release(now) {
+            let at = left.iter().position(|w| w.0 == id).expect("it waits");
+            ready.push(left.swap_remove(at));
+        }
+        let Some((id, rest)) = ready.pop() else {
+            if left.len() < 1000 {
+                let id = GroupId::from_index(next);
+                next += 1;
+                governor.reserve(next);
+                match governor.begin(id, now) {
+                    Verdict::Wait => left.push((id, job)),
+                    Verdict::GoOn(_) => ready.push((id, job)),
+                }
+            } else {
+                now = governor.when(now).expect("they wait").max(now + 1);
+            }
+            continue;
+        };
+        let ran = rest.min(TURN);
+        (now, used) = (now + ran, used + ran);
+        let verdict = governor.charge(id, ran, now);
+        match verdict {
+            _ if ran == rest => governor.forget(id),
+            Verdict::Wait => left.push((id, rest - ran)),
+            Verdict::GoOn(_) => ready.push((id, rest - ran)),
+        }
+    }
+    used as f64 / now as f64
+}
+
+/// Nobody waited before its first 20 ms were over: work in ever new groups had no limit.
+#[test]
+fn groups_that_end_before_their_slice_keep_to_the_limit() {
+    for job in [MS, 2 * MS, 15 * MS, 19 * MS, 50 * MS] {
+        let part = part_of_short_jobs(job);
+        assert!((0.45..0.52).contains(&part), "jobs of {job}: {part}");
+    }
+}
+
+/// A child of a governed group was free.
+#[test]
+fn the_limit_binds_children_too() {
+    let mut sim = Sim::new(2, 149);
+    sim.governor = Governor::new(500_000, 2, 0);
+    let governed = GroupConfig {
+        governed: true,
+        ..GroupConfig::default()
+    };
+    let parent = sim.group(governed);
+    let free = GroupConfig {
+        parent: Some(parent),
+        ..GroupConfig::default()
+    };
+    let children = [sim.group(free), sim.group(free)];
+    sim.hogs_in(&children, 2);
+    sim.run_for(SEC);
+    let used: u64 = sim.measure(&children, 5 * SEC).iter().sum();
+    let part = used as f64 / (10 * SEC) as f64;
+    assert!((part / 0.5 - 1.0).abs() < 0.02, "{part}");
+    sim.assert_sound();
+}

@@ -150,6 +150,11 @@ impl Sim {
         self.service.resize(places, 0);
         self.configs.resize(places, config);
         self.configs[id.index()] = config;
+        if self.ledger.group(id).is_governed() && self.governor.begin(id, self.now) == Verdict::Wait
+        {
+            self.ledger.hold(id, self.now);
+            self.govern();
+        }
         id
     }
 
@@ -417,9 +422,12 @@ impl Sim {
     }
 
     fn look(&mut self) {
-        let low = |c: &GroupConfig| c.priority == Priority::Low || c.governed;
-        let ids = self.ps.iter().flat_map(|p| p.lanes.groups());
-        let waits = ids.into_iter().any(|id| low(&self.configs[id.index()]));
+        let low = |id| {
+            self.ledger.group(id).is_governed()
+                || self.configs[id.index()].priority == Priority::Low
+        };
+        let mut ids = self.ps.iter().flat_map(|p| p.lanes.groups());
+        let waits = ids.any(|&id| low(id));
         let feedback = self.feedback.as_mut().expect("adaptive");
         if feedback.look(waits, self.now).is_some() {
             let (ppm, procs) = (feedback.in_force(), self.ps.len());

@@ -169,8 +169,8 @@ impl TaskGroupBuilder {
         self
     }
 
-    /// Puts it under the runtime's [`cpu_limit`](crate::Builder::cpu_limit): all governed groups together use no more than that. Default
-    /// false.
+    /// Puts it under the runtime's [`cpu_limit`](crate::Builder::cpu_limit): all governed groups together, and their children, use no more
+    /// than that. Default false.
     ///
     /// # Example
     /// ```
@@ -189,8 +189,8 @@ impl TaskGroupBuilder {
         self
     }
 
-    /// The parent, whose quota also limits this group: the CPU time of this group is charged to both. Weights compete as if there were no
-    /// parent.
+    /// The parent, whose quota also limits this group: the CPU time of this group is charged to both. If the parent is
+    /// [governed](Self::governed) so is this group. Weights compete as if there were no parent.
     ///
     /// # Example
     /// ```

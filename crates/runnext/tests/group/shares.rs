@@ -406,3 +406,28 @@ fn the_governor_leaves_what_it_should() {
         assert!(groups[0].0.stats().throttled_count > 0);
     }
 }
+
+/// Nobody waited for the limit in its first 20 ms, and a child of a governed group never: jobs with a group each used all there was.
+#[test]
+fn jobs_with_a_group_each_keep_to_the_limit() {
+    let limited = Runtime::builder()
+        .procs(1)
+        .cpu_limit(CpuLimit::Fraction(0.05));
+    let rt = built(limited);
+    let parent = TaskGroup::builder("parent").governed(true).build();
+    let own = || TaskGroup::builder("job").governed(true).build();
+    let child = || TaskGroup::builder("job").parent(&parent).build();
+    let jobs: [&(dyn Fn() -> TaskGroup + Sync); 2] = [&own, &child];
+    for (at, new) in jobs.into_iter().enumerate() {
+        let stopped = rt.run(|| {
+            // On a busy machine they may have little more than the limit.
+            (0..2000).any(|_| {
+                let group = new();
+                let job = group.go(|| compute(Duration::from_millis(15)));
+                job.join().unwrap();
+                group.stats().throttled_count != 0
+            })
+        });
+        assert!(stopped, "{at}");
+    }
+}

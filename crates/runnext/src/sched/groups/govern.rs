@@ -1,7 +1,8 @@
 //! The limit on governed groups, and latency feedback: `runnext_core::group`'s `Governor` and `Feedback` on real time.
 //!
 //! *Limit.* When the turn of a governed group ends, the governor is charged for it, under the governor's lock. If the governor stops the group, the
-//! ledger holds it, and no P picks the group until the governor releases it, at a time that is armed like a timer (`Groups::at`).
+//! ledger holds it, and no P picks the group until the governor releases it, at a time that is armed like a timer (`Groups::at`). While governed groups
+//! are in debt a new one is held before its first turn.
 //!
 //! *Feedback*, with `CpuLimit::Adaptive`. Every 10 ms the monitor looks at how long the wake-ups of the other groups waited, and moves the limit of
 //! the governed and of the Low groups. A goroutine that waits and never gets to run yields no such sample; so the monitor also looks, up to
@@ -124,6 +125,15 @@ impl Govern {
         }
     }
 
+    /// A new group comes under the governor. True: it waits, as others made a debt.
+    fn begin(&mut self, ledger: &Ledger, id: GroupId, now: u64) -> bool {
+        let waits = self.governor.begin(id, now) == Verdict::Wait;
+        if waits {
+            ledger.hold(id, now); // under the lock, as in `charge`
+        }
+        waits
+    }
+
     /// A group has gone. Both under the lock, or a turn that ends would make it known again.
     fn forget(&mut self, ledger: &Ledger, id: GroupId) {
         ledger.ungovern(id);
@@ -165,10 +175,23 @@ impl Shared {
         !matches!(self.groups.limit, Limit::None) && self.groups.ledger.group(id).is_governed()
     }
 
-    /// A new group has its place.
-    pub(super) fn begin_governed(&self, id: GroupId) {
+    /// A new group has its place. Under the registry's lock.
+    pub(super) fn note_governed(&self, id: GroupId) {
         if self.governs(id) {
             self.groups.ledger.leave(id, SLICE);
+        }
+    }
+
+    /// And is about to be used for the first time, perhaps by several at once. In user context.
+    pub(super) fn begin_governed(&self, id: GroupId) {
+        if !self.governs(id) {
+            return;
+        }
+        let _call = Call::brief();
+        let now = clock::now_ns();
+        let waits = (self.groups.governor.lock()).begin(&self.groups.ledger, id, now);
+        if waits {
+            self.release_governed(now);
         }
     }
 

@@ -272,7 +272,7 @@ impl Groups {
             return Ok(None);
         }
         let id = self.ledger.add(config, clock::now_ns())?;
-        shared.begin_governed(id);
+        shared.note_governed(id);
         let places = self.ledger.places();
         if registry.records.len() < places {
             registry.records.resize(places, Weak::new());

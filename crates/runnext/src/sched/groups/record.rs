@@ -134,7 +134,10 @@ impl Record {
         let parent = self.parent.as_ref().map(|p| p.bind(shared));
         loop {
             match self.try_bind(shared, parent) {
-                Ok(Some(id)) => return id,
+                Ok(Some(id)) => {
+                    shared.begin_governed(GroupId::from_index(id as usize)); // no lock is held any more
+                    return id;
+                }
                 Ok(None) => shared.groups.make_room(shared),
                 Err(why) => panic!("the task group '{}' {why}", OneLine(&self.name)),
             }
