@@ -209,3 +209,25 @@ fn extreme_weights_neither_starve_nor_overflow() {
     assert!((part * 10_000.0 - 1.0).abs() < 0.2, "{served:?}");
     sim.assert_sound();
 }
+
+/// Each job had a group, and made the next one before it ended: the group of the hogs had 4 % of the P.
+#[test]
+fn a_chain_of_groups_starves_nobody() {
+    for gap in [0, 20 * US] {
+        for job in [300 * US, 1900 * US, 5 * MS] {
+            let mut sim = Sim::new(1, 37);
+            sim.gap = gap;
+            let hog = sim.weighted(100);
+            sim.hogs(hog, 2);
+            sim.chain(job, SEC);
+            let part = sim.measure(&[hog], SEC)[0] as f64 / SEC as f64;
+            // Of a job that is longer than a slice two groups wait at once.
+            let least = if job > 2 * MS { 0.3 } else { 0.47 };
+            assert!(
+                (least..0.9).contains(&part),
+                "jobs of {job}, gap {gap}: {part}"
+            );
+            sim.assert_sound();
+        }
+    }
+}

@@ -14,8 +14,10 @@ use runnext_core::group::{
 use runnext_core::rng::Dice;
 
 mod checks;
+mod leave;
 
 pub use checks::{jain, quantile};
+use leave::Chain;
 
 pub const US: u64 = 1_000;
 pub const MS: u64 = 1_000_000;
@@ -44,6 +46,10 @@ struct T {
     /// How long each wake-up waited.
     wake_waits: Vec<u64>,
     woken: bool,
+    /// Its group goes, and it with it.
+    gone: bool,
+    /// It is the only one of its group, ends when its time is up, and makes the next such group when it first runs, until then.
+    chain: Option<Chain>,
 }
 
 struct P {
@@ -87,6 +93,11 @@ pub struct Sim {
     peak_weight: u64,
     configs: Vec<GroupConfig>,
     service: Vec<u64>,
+    /// Groups that are to be removed as soon as nothing of them runs, and what those used and paid for that are.
+    leaving: Vec<GroupId>,
+    pub buried: (u64, u64),
+    /// A group that always wants more, and what its weight was good for so far.
+    witness: Option<(GroupId, u64)>,
     idle_violation: Option<String>,
     ps: Vec<P>,
     tasks: Vec<T>,
@@ -128,6 +139,9 @@ impl Sim {
             peak_weight: 0,
             configs: vec![GroupConfig::default()],
             service: vec![0],
+            leaving: Vec::new(),
+            buried: (0, 0),
+            witness: None,
             idle_violation: None,
             ps,
             tasks: Vec::new(),
@@ -183,6 +197,8 @@ impl Sim {
             last_p,
             wake_waits: Vec::new(),
             woken: false,
+            gone: false,
+            chain: None,
         });
         self.at(self.now + delay, Event::Wake(id));
         id
@@ -231,10 +247,11 @@ impl Sim {
             }
             self.events.pop();
             assert!(time >= self.now, "time runs back; seed {}", self.seed);
-            self.now = time;
+            self.advance(time);
             match event {
                 Event::Segment { p, epoch } if self.ps[p].epoch == epoch => self.segment_over(p),
                 Event::Segment { .. } => {}
+                Event::Wake(task) if self.tasks[task].gone => {}
                 Event::Wake(task) => self.wake(task),
                 Event::Timer => {
                     // Those that go back to sleep arm it again.
@@ -244,9 +261,10 @@ impl Sim {
                 Event::Govern => self.govern(),
                 Event::Look => self.look(),
             }
+            self.bury();
             self.check_idle();
         }
-        self.now = end;
+        self.advance(end);
     }
 
     // ---- the events ----
@@ -324,7 +342,17 @@ impl Sim {
     /// Changes a quota, and wakes those that can use it.
     pub fn set_quota(&mut self, id: GroupId, quota: Option<Quota>) {
         self.ledger.set_quota(id, quota, self.now);
+        self.configs[id.index()].quota = quota;
+        for p in &mut self.ps {
+            p.since[id.index()] = None; // for as long as it had one nothing was promised
+        }
         self.wake_idle();
+    }
+
+    /// Changes the limit on governed groups.
+    pub fn set_limit(&mut self, ppm: Option<u32>) {
+        self.governor.limit(ppm, self.ps.len(), self.now);
+        self.govern();
     }
 
     fn push(&mut self, p: usize, task: Task) {
@@ -359,9 +387,14 @@ impl Sim {
         self.ps[p].busy += ran;
         let group = self.ps[p].group;
         self.service[group.index()] += ran;
+        if self.tasks[task].gone {
+            return self.continue_or_end(p);
+        }
         let t = &mut self.tasks[task];
         t.left = t.left.saturating_sub(ran);
-        if t.left == 0 {
+        if t.left == 0 && t.chain.is_some() {
+            self.retire(group);
+        } else if t.left == 0 {
             let sleep = t.sleep;
             let (left, next_sleep) = (t.program)(&mut self.dice);
             (t.left, t.sleep) = (left, next_sleep);
@@ -544,6 +577,7 @@ impl Sim {
         }
         self.ps[p].task = Some((task, self.now));
         self.schedule_segment(p);
+        self.go_on_with_chain(task);
     }
 
     /// When what runs on `p` will stop by itself or be stopped.
