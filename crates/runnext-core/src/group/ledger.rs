@@ -388,11 +388,17 @@ impl Ledger {
         }
     }
 
+    /// Whether something is so of the group, or of its parent.
+    #[inline]
+    fn own_or_parent(&self, group: &Group, is: impl Fn(&Group) -> bool) -> bool {
+        is(group) || self.parent_of(group).is_some_and(is)
+    }
+
     /// Runs on as many Ps as its quota is good for.
     #[inline]
     pub(super) fn is_wide(&self, group: &Group, now: u64) -> bool {
         let full = |g: &Group| g.bucket.is_limited() && g.running() >= g.bucket.parallelism(now);
-        full(group) || self.parent_of(group).is_some_and(full)
+        self.own_or_parent(group, full)
     }
 
     /// Whether one more P may run the group: it is neither throttled nor held, and its quota is good for another P.
@@ -407,17 +413,13 @@ impl Ledger {
     pub fn is_limited(&self, id: GroupId) -> bool {
         let group = self.group(id);
         let low = group.word().priority() == Priority::Low && self.low.is_limited();
-        low || group.bucket.is_limited()
-            || self
-                .parent_of(group)
-                .is_some_and(|parent| parent.bucket.is_limited())
+        low || self.own_or_parent(group, |g| g.bucket.is_limited())
     }
 
     /// Whether its quota, or its parent's, is good for no more than one P: then all that waits of it should wait in one place, or those
     /// on other Ps would wait for longer than their turn.
     pub fn is_narrow(&self, id: GroupId) -> bool {
-        let group = self.group(id);
-        group.bucket.is_narrow() || self.parent_of(group).is_some_and(|p| p.bucket.is_narrow())
+        self.own_or_parent(self.group(id), |g| g.bucket.is_narrow())
     }
 
     /// A residency of the group begins, of `ns`.
