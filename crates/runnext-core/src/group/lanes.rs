@@ -418,6 +418,19 @@ impl<Q> Lanes<Q> {
         better.then_some(low)
     }
 
+    /// The root lane has nothing here, but waits on other Ps: whether some of it should come here, before a pick. Its queues are the caller's, so it is not
+    /// among those that `guide` sees.
+    pub fn wants_root(&self, ledger: &Ledger, now: u64) -> bool {
+        let seen = self.scan(ledger, now, false, |_| true);
+        match seen.fair {
+            Some(here) => {
+                let due = now.saturating_sub(self.guided) >= GUIDE;
+                due && ledger.group(ROOT).is_present() && is_behind(ledger, ROOT, here)
+            }
+            None => seen.low.is_some(), // nothing is left over
+        }
+    }
+
     /// One of a group runs here already, picked by nobody: the residency becomes the group's, whoever is next. None if the group may not run.
     /// Not during a residency.
     pub fn resume(&mut self, ledger: &Ledger, id: GroupId, now: u64) -> Option<Pick> {
@@ -534,4 +547,45 @@ fn is_behind(ledger: &Ledger, id: GroupId, here: Candidate) -> bool {
     let group = ledger.group(id);
     let ahead = vtime::service(group.v(), here.v, group.word().weight());
     here.tier != 0 && ahead > BEHIND * group.slice() as i64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::GroupConfig;
+    use super::*;
+
+    const NOW: u64 = 1_000 * MS;
+
+    /// One P runs the root lane, the other a group, each all the time: whether the other then wants some of the root lane.
+    fn wants_after_a_while(weight: u32, priority: Priority) -> bool {
+        let ledger = Ledger::new(2, NOW);
+        let config = GroupConfig {
+            weight,
+            priority,
+            ..GroupConfig::default()
+        };
+        let id = ledger.add(&config, NOW).expect("room");
+        let mut lanes = [0, 1].map(|p| Lanes::<()>::new(p, Storage::new(ledger.places())));
+        lanes[1].pushed(&ledger, id, 2, NOW);
+        let mut now = NOW;
+        for _ in 0..20 {
+            for (p, lanes) in lanes.iter_mut().enumerate() {
+                let pick = lanes.pick(&ledger, now, p == 0, false);
+                assert!(matches!(pick, Pick::Run { group, .. } if group.index() == p));
+            }
+            now += MS;
+            lanes.iter_mut().for_each(|lanes| {
+                lanes.end(&ledger, now, MS);
+            });
+        }
+        lanes[1].wants_root(&ledger, now)
+    }
+
+    /// It came to those Ps only that had nothing else to do, whatever its share.
+    #[test]
+    fn the_root_lane_comes_where_it_is_more_entitled() {
+        assert!(wants_after_a_while(20, Priority::Normal));
+        assert!(!wants_after_a_while(500, Priority::Normal));
+        assert!(wants_after_a_while(500, Priority::Low));
+    }
 }

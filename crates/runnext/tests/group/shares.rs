@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
 use std::time::{Duration, Instant};
 
 use runnext::sync::Barrier;
-use runnext::{CpuLimit, Priority, Runtime, TaskGroup};
+use runnext::{CpuLimit, Priority, Runtime, TaskGroup, chan};
 
 use crate::basics::{beside_burners, compute};
 use crate::common::{built, child, cpu_time, runtime, until};
@@ -285,6 +285,58 @@ fn low_gets_the_rest_and_never_nothing() {
     // If the machine left us more than twice the quota, of the time that it really took.
     if used[0] + used[1] > took.mul_f64(3.0 * QUOTA) {
         assert!(used[1] > used[0], "{used:?} in {took:?}");
+    }
+}
+
+/// Goroutines without a group wait in one P's queue while `group` has the other P: of what both did, the part of the group.
+fn beside_ungrouped(group: &TaskGroup, piped: bool) -> f64 {
+    const CROWD: usize = 16;
+    let piece = rounds_in(Duration::from_millis(1)) / 10;
+    let end = rounds_in(Duration::from_secs(1));
+    let (did, theirs) = (Arc::<AtomicU64>::default(), Arc::<AtomicU64>::default());
+    let stop = Arc::new(AtomicBool::new(false));
+    runtime(2).run(|| {
+        let (theirs, stopped) = (Arc::clone(&theirs), Arc::clone(&stop));
+        let hog = group.go(move || {
+            while !stopped.load(Relaxed) {
+                round(&theirs);
+                runnext::checkpoint();
+            }
+        });
+        until(|| group.stats().running == 1); // on the other P
+        // Each does a piece, and lets others go on: by a yield, or by a value that goes round.
+        let (mut to, from): (Vec<_>, Vec<_>) = (0..CROWD).map(|_| chan::bounded(1)).unzip();
+        to.rotate_left(1);
+        let one = |(to, from): (chan::Sender<()>, chan::Receiver<()>)| {
+            let did = Arc::clone(&did);
+            to.send(()).unwrap();
+            runnext::go(move || {
+                while did.load(Relaxed) < end {
+                    (0..piece).for_each(|_| round(&did));
+                    match piped {
+                        true => drop((from.recv(), to.send(()))), // its neighbour may have ended
+                        false => runnext::yield_now(),
+                    }
+                }
+            })
+        };
+        let crowd: Vec<_> = to.into_iter().zip(from).map(one).collect();
+        // Nobody sleeps: a timer would end the group's turn.
+        crowd.into_iter().for_each(|one| one.join().unwrap());
+        stop.store(true, Relaxed);
+        hog.join().unwrap();
+    });
+    let (did, theirs) = (did.load(Relaxed) as f64, theirs.load(Relaxed) as f64);
+    theirs / (did + theirs)
+}
+
+/// What waits without a group in another P's queue was seen by idle Ps only: a Low group kept its P from it, and got half of everything.
+#[test]
+fn low_leaves_its_processor_to_ungrouped_ones_that_wait_on_another() {
+    for piped in [false, true] {
+        let low = TaskGroup::builder("low").priority(Priority::Low).build();
+        let part = beside_ungrouped(&low, piped);
+        assert!(part < 0.12, "{part}, piped: {piped}");
     }
 }
 

@@ -206,6 +206,14 @@ impl Local {
         }
     }
 
+    /// Whether somebody of the root lane waits on `p`, whose part this is: who is in `next` does if another lane has the turn.
+    pub(super) fn root_queues(&self, p: &P) -> bool {
+        match self.is_on() && self.lane() != ROOT_LANE {
+            true => !p.runq.is_empty(),
+            false => p.runq.has_local(),
+        }
+    }
+
     /// How many goroutines of a group wait here.
     pub(super) fn waiting(&self, id: GroupId) -> usize {
         let listed = self.in_list(id);

@@ -113,6 +113,7 @@ pub(super) fn turn(shared: &Shared, p: &P) -> Next {
     if here.wanted.swap(false, Relaxed) {
         help_out(shared, p, now);
     }
+    let mut seek_root = steal;
     loop {
         let root = shared.root_waits(p);
         let mut lanes = here.lanes();
@@ -120,6 +121,12 @@ pub(super) fn turn(shared: &Shared, p: &P) -> Next {
             here.set_on(false);
             here.meter.stop(p);
             return Next::Plain;
+        }
+        let seeks = std::mem::take(&mut seek_root) && !root && shared.root_queues_beside(p);
+        if seeks && lanes.wants_root(ledger, now) {
+            drop(lanes);
+            fetch_root(shared, p);
+            continue;
         }
         let pick = lanes.pick(ledger, now, root, steal);
         let timer = lanes.take_timer();
@@ -204,6 +211,12 @@ impl Shared {
     /// Whether the root lane has something for `p`.
     fn root_waits(&self, p: &P) -> bool {
         !p.runq.is_empty() || self.has_global()
+    }
+
+    /// Whether somebody of the root lane waits on another P than `p`.
+    fn root_queues_beside(&self, p: &P) -> bool {
+        let mut others = self.all_ps().take(self.procs());
+        others.any(|other| !ptr::eq(other, p) && other.groups.root_queues(other))
     }
 
     /// What went back to the lists of `p` was announced to nobody.
@@ -376,8 +389,35 @@ fn even_out(shared: &Shared, p: &P, id: GroupId, now: u64) {
     });
 }
 
-/// What was left over went to a Low group here while goroutines of others wait in a turn on another P: half of them come over.
+/// Half of what waits of the root lane on another P. By the owner of `p`, where nothing of it waits.
+fn fetch_root(shared: &Shared, p: &P) {
+    let mut others = shared.all_ps().take(shared.procs());
+    others.any(|other| {
+        let waits = !ptr::eq(other, p) && other.groups.root_queues(other);
+        waits && take_root(shared, p, other)
+    });
+}
+
+fn take_root(shared: &Shared, p: &P, victim: &P) -> bool {
+    // SAFETY: the caller owns p.
+    let found = unsafe { victim.runq.steal_into(&p.runq) };
+    let found = found.or_else(|| match victim.groups.lane() {
+        ROOT_LANE => None, // who is in `next` is about to run
+        _ => worker::steal_next_patiently(victim, &victim.runq),
+    });
+    if let Some(g) = found {
+        p.stats.stole(1 + p.runq.len());
+        // SAFETY: queued until now, so alive.
+        shared.put_next(p, unsafe { g.as_ref() });
+    }
+    found.is_some()
+}
+
+/// What was left over went to a Low group here while others wait, ungrouped ones or in a turn on another P: half of them come over.
 fn help_out(shared: &Shared, p: &P, now: u64) {
+    if !shared.root_waits(p) && shared.root_queues_beside(p) {
+        return fetch_root(shared, p);
+    }
     let mut others = shared.all_ps().take(shared.procs());
     others.any(|other| {
         let (there, lane) = (&other.groups, other.groups.lane());

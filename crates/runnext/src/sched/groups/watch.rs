@@ -94,7 +94,9 @@ impl Two {
 struct Waiting {
     fair: Two,
     low: Two,
-    /// Somebody of a group that is not Low waits in its turn, or its time has come; and no P has been told to help yet.
+    /// Somebody of the root lane waits on a P.
+    root: bool,
+    /// Somebody who is not of a Low group waits in its turn, or without a group, or its time has come; and no P has been told to help yet.
     wants: Cell<bool>,
 }
 
@@ -358,6 +360,7 @@ impl Shared {
         let mut crowded = false;
         for p in self.all_ps() {
             let (here, lane) = (&p.groups, p.groups.lane());
+            waiting.root |= here.root_queues(p);
             if lane != NO_LANE && lane != ROOT_LANE && !here.ring.is_empty() {
                 let id = GroupId::from_index(lane as usize);
                 if !self.is_limited(lane) && may_start(id) {
@@ -380,13 +383,14 @@ impl Shared {
             }
         }
         let low = self.all_ps().any(|p| p.groups.key().is_leftover());
+        let crowded = crowded || waiting.root;
         waiting.wants.set(crowded || low && self.fair_is_due(now));
         waiting
     }
 
     /// Whether anything of other lanes waits that may run, anywhere. Low groups do not beside another: they get their floor.
     fn contends(&self, p: &P, lane: u32, waiting: &Waiting) -> bool {
-        lane != ROOT_LANE && (self.has_global() || p.has_work())
+        lane != ROOT_LANE && (self.has_global() || waiting.root)
             || waiting.fair.any_but(lane)
             || waiting.low.any_but(lane) && !p.groups.key().is_fair()
     }
