@@ -472,6 +472,26 @@ fn checkpoints_give_way_without_preemption() {
     });
 }
 
+/// Once there had been a group nobody asked again: not those without a group, nor those of a group that was alone.
+#[test]
+fn checkpoints_give_way_without_preemption_after_groups_were_used() {
+    let _dog = watchdog("checkpoints beside groups");
+    let rt = built(Runtime::builder().procs(1).preemption(false));
+    let take_turns = || {
+        let loops = Hogs::start_with(2, runnext::checkpoint);
+        while loops.started() < 2 {
+            runnext::checkpoint();
+        }
+        loops.stop();
+    };
+    rt.run(|| {
+        let group = TaskGroup::new("one");
+        group.go(|| ()).join().unwrap();
+        take_turns();
+        group.go(take_turns).join().unwrap();
+    });
+}
+
 /// Only there: who switches preemption off relies on the order of what runs, however long a turn takes.
 #[test]
 fn calls_do_not_give_way_without_preemption() {

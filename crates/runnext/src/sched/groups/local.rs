@@ -96,6 +96,11 @@ impl Local {
         self.on.store(on, Relaxed);
     }
 
+    /// The turn is to end.
+    pub(in crate::sched) fn is_over(&self) -> bool {
+        self.over.load(Relaxed)
+    }
+
     /// Whose turn it is; [`NO_LANE`] if nobody's.
     #[inline]
     pub(super) fn lane(&self) -> u32 {

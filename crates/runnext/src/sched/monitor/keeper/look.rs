@@ -330,16 +330,19 @@ impl Keeper {
         }
     }
 
-    /// Without preemption: who has used up a slice while others wait finds a note at its next checkpoint. With groups who ends turns sees to it. Returns as
-    /// [`consider_asking`](Self::consider_asking).
+    /// Without preemption: who has used up a slice while others wait finds a note at its next checkpoint. If a turn is to end, who ends turns sees to it.
+    /// Returns as [`consider_asking`](Self::consider_asking).
     fn note_for_checkpoint(&self, p: &P, m: &M, look: &Look) -> u64 {
-        if self.shared.groups.is_used() || !self.shared.waits_for(p) {
+        let turns = p.groups.is_on();
+        if turns && p.groups.is_over() || !self.shared.waits_for(p) {
             return u64::MAX;
         }
         let slice = self.shared.config.time_slice.as_nanos() as u64;
         let ran = look.cpu.saturating_sub(look.since_cpu);
         if ran < slice {
-            m.note.withdraw(); // of an earlier turn
+            if !turns {
+                m.note.withdraw(); // of an earlier turn; in a group's it may be for somebody whose time has come
+            }
             return (slice - ran).max(FAST_NS);
         }
         m.note.leave_for_checkpoint(look.slice);
