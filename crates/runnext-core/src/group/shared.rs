@@ -104,6 +104,8 @@ pub struct Group {
 
     // Not needed where a P only looks at the group.
     cpu: AtomicU64,
+    /// As much of that is not shown as CPU time.
+    apart: AtomicU64,
     /// What the residencies that run paid in advance, in ns.
     prepaid: AtomicU64,
     /// Credit in ns when it went dormant, and when that was.
@@ -136,6 +138,7 @@ impl Group {
             went_on: AtomicU64::new(0),
             cpu: AtomicU64::new(0),
             prepaid: AtomicU64::new(0),
+            apart: AtomicU64::new(0),
             credit: AtomicU64::new(0),
             slept: AtomicU64::new(0),
             until: AtomicU64::new(0),
@@ -160,6 +163,7 @@ impl Group {
         for word in [&self.queued, &self.cpu, &self.until, went_on, count] {
             word.store(0, Relaxed);
         }
+        self.apart.store(0, Relaxed);
         self.stopped.reset();
         self.stalled.reset();
     }
@@ -268,7 +272,10 @@ impl Group {
     pub fn usage(&self, clocks: &Clocks) -> Usage {
         let word = self.word();
         Usage {
-            cpu_ns: self.cpu.load(Relaxed),
+            cpu_ns: self
+                .cpu
+                .load(Relaxed)
+                .saturating_sub(self.apart.load(Relaxed)),
             throttled_ns: self.stopped.ns(),
             throttled_count: self.throttled_count.load(Relaxed),
             stalled_ns: self.stalled.ns(),
@@ -293,6 +300,11 @@ impl Group {
                 (bit < 64).then_some(i * 64 + bit as usize)
             })
         })
+    }
+
+    /// Of what it was charged with so much is not to be shown as CPU time.
+    pub fn count_apart(&self, ns: u64) {
+        self.apart.fetch_add(ns, Relaxed);
     }
 
     // ---- the state word ----

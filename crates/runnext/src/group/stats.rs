@@ -22,9 +22,10 @@ use crate::stats::Histogram;
 #[non_exhaustive]
 pub struct GroupStats {
     /// CPU time of its goroutines, including the running ones, accurate to about a slice: time that the system gave to other
-    /// processes is subtracted a little later. It never decreases. It excludes [`blocking`](crate::blocking) sections and child groups.
+    /// processes is subtracted a little later. It never decreases. It excludes [`blocking`](crate::blocking) sections, whatever the group is charged
+    /// for them, and child groups.
     pub cpu_time: Duration,
-    /// Time spent in `blocking` sections.
+    /// Time spent in `blocking` sections, computing or not.
     pub blocking_time: Duration,
     /// Time during which the group had goroutines to run but was throttled by its quota or the runtime's limit, including a pause
     /// that is still in progress. It never decreases.

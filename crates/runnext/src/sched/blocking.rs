@@ -21,8 +21,9 @@ use crate::p::bump;
 ///
 /// Unmarked blocking calls are noticed too; the mark makes it sooner and cheaper. Goroutine calls inside `f` work.
 ///
-/// It is for waiting, not for computing: a thread that computes here does so beside the processors, is not preempted, and its time counts neither
-/// against the weight nor against the quota of its [`TaskGroup`](crate::TaskGroup), which shows it apart (`blocking_time`).
+/// It is for waiting, not for computing: a thread that computes here is not preempted, and once its processor was taken it computes beside the processors. What it
+/// computes before that counts against weight and quota of its [`TaskGroup`](crate::TaskGroup), what comes after does not; the group shows all of it apart
+/// (`blocking_time`).
 ///
 /// # Blocks
 /// The goroutine, for as long as `f` takes, and until it has a processor again.

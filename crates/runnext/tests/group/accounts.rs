@@ -92,6 +92,25 @@ fn a_quota_holds_for_a_thread_without_a_processor() {
     assert!(computed < most, "{computed:?} in {took:?}");
 }
 
+/// What was computed in sections too short for the processor to be taken away was nobody's.
+#[test]
+fn a_quota_holds_for_short_blocking_sections() {
+    const QUOTA: f64 = 0.2;
+    const PIECE: Duration = Duration::from_micros(60);
+    const ROUNDS: u32 = 5000;
+    let group = TaskGroup::builder("sections").quota(QUOTA).build();
+    let began = Instant::now();
+    runtime(1).run(|| {
+        let sections = || (0..ROUNDS).for_each(|_| runnext::blocking(|| compute(PIECE)));
+        group.go(sections).join().unwrap();
+    });
+    let (computed, took) = (ROUNDS * PIECE, began.elapsed());
+    let most = took.mul_f64(1.5 * QUOTA) + Duration::from_millis(40);
+    assert!(computed < most, "{computed:?} in {took:?}");
+    assert!(part(&group, computed) < 0.3, "it is counted apart");
+    assert!(group.stats().blocking_time >= computed);
+}
+
 /// Whether or not its processor is taken meanwhile.
 #[test]
 fn what_is_computed_in_a_blocking_section_is_counted_apart() {

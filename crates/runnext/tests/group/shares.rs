@@ -374,6 +374,38 @@ fn goroutines_of_a_group_share_all_processors() {
     });
 }
 
+/// Nobody paid for what was computed in sections too short for the processor to be taken away; and a turn with many of them was made longer, as if its thread had
+/// waited for a CPU.
+#[test]
+fn short_blocking_sections_count_against_a_share() {
+    let piece = rounds_in(Duration::from_millis(1)) / 20;
+    let end = rounds_in(Duration::from_secs(1));
+    let (blocks, honest) = (TaskGroup::new("blocks"), TaskGroup::new("honest"));
+    let did: [AtomicU64; 2] = Default::default();
+    let more = || did.iter().map(|did| did.load(Relaxed)).sum::<u64>() < end;
+    let work = |did| (0..piece).for_each(|_| round(did));
+    runtime(1).run(|| {
+        runnext::scope(|s| {
+            let in_sections = || {
+                while more() {
+                    runnext::blocking(|| work(&did[0]));
+                }
+            };
+            let openly = || {
+                while more() {
+                    work(&did[1]);
+                    runnext::checkpoint();
+                }
+            };
+            blocks.enter(|| drop(s.go(in_sections)));
+            honest.enter(|| drop(s.go(openly)));
+        });
+    });
+    let [blocked, open] = did.map(|did| did.into_inner() as f64);
+    let part = open / (blocked + open);
+    assert!(part > 0.45, "{part}");
+}
+
 #[test]
 fn a_weight_change_is_felt() {
     let groups = [(TaskGroup::new("a"), 4), (TaskGroup::new("b"), 4)];

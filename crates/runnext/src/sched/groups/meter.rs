@@ -7,7 +7,7 @@
 //! | word                      | written by                                                           | read by                        |
 //! |---------------------------|----------------------------------------------------------------------|--------------------------------|
 //! | [`M::paid`]               | the thread; who robbed it, or hands it a P                           | the monitor                    |
-//! | `ran`, `mark`, `section`, `last` | the owner of the P                                            | the monitor; who asks for CPU time |
+//! | `ran`, `apart`, `blocked`, `mark`, `section`, `last` | the owner of the P                        | the monitor; who asks for CPU time |
 //! | `away`                    | the monitor; cleared by the owner                                    | who asks for CPU time          |
 //!
 //! # Contract
@@ -17,7 +17,8 @@
 //! C3  The owner of the P reads at switches where a reading is due, where a turn ends, where a blocking section opens, and before the P leaves
 //!     a thread within a turn.
 //! C4  Arrears are charged to the group of the goroutine that the thread brings, whether or not it is that group's turn. If the thread brings
-//!     none, nobody is charged; nor is anybody for searches and blocking sections.
+//!     none, nobody is charged; nor is anybody for searches, and for what a thread computes in a blocking section without a P. What it computes
+//!     there while it has its P the turn pays, and nobody counts it as CPU time.
 //! C5  `paid` is 0 while the thread's P takes no turns: nothing is charged then, and no clock read. It is set before the
 //!     first piece that is charged.
 //!
@@ -63,6 +64,10 @@ pub(super) struct Meter {
     mark: AtomicU64,
     /// What was charged by ticks since the last reading of the thread's CPU clock, in ns; [`FRESH`] if there was none.
     guessed: Cell<u64>,
+    /// What the running turn is charged with beside that: what its goroutines computed in blocking sections. And for how long they were in some, computing or
+    /// not, up to the last reading, in ns.
+    apart: AtomicU64,
+    blocked: AtomicU64,
     /// For how long since the last reading the thread was on no CPU, in ns, as far as the monitor has seen.
     away: AtomicU64,
     /// Since when the turn's goroutine is in a blocking section, in ns; 0: it is not.
@@ -82,6 +87,8 @@ impl Meter {
     pub(super) fn new() -> Meter {
         Meter {
             ran: AtomicU64::new(0),
+            apart: AtomicU64::new(0),
+            blocked: AtomicU64::new(0),
             mark: AtomicU64::new(0),
             guessed: Cell::new(FRESH),
             away: AtomicU64::new(0),
@@ -130,9 +137,16 @@ impl Meter {
         if away != 0 {
             self.away.store(0, Relaxed);
         }
-        let ns = self.used(p, wall, away);
-        if self.idle.get() || self.section.load(Relaxed) != 0 {
+        let section = self.section() != 0;
+        let ns = self.used(p, wall, away, section);
+        if self.idle.get() {
             return 0; // C4
+        }
+        if section {
+            self.apart.store(self.apart.load(Relaxed) + ns, Relaxed);
+            self.blocked
+                .store(self.blocked.load(Relaxed) + wall, Relaxed);
+            return 0;
         }
         self.ran.store(self.ran.load(Relaxed) + ns, Relaxed);
         if let Some(g) = self.last() {
@@ -141,8 +155,9 @@ impl Meter {
         ns
     }
 
-    /// How much CPU time a piece took that lasted for `wall` ns, up to now, `away` of it on no CPU as far as was seen.
-    fn used(&self, p: &P, wall: u64, away: u64) -> u64 {
+    /// How much CPU time a piece took that lasted for `wall` ns, up to now, `away` of it on no CPU as far as was seen. That of a `section` is not known
+    /// without the CPU clock, however short it was: it may have slept.
+    fn used(&self, p: &P, wall: u64, away: u64, section: bool) -> u64 {
         // SAFETY: an M that owns a P is alive; so is one that was just robbed, for those who rob are watched (`monitor`, I2).
         let Some(m) = (unsafe { p.m.load(Acquire).as_ref() }) else {
             return 0;
@@ -151,13 +166,14 @@ impl Meter {
         // Who robbed it reads exactly: the thread may have another P by now, and write `paid` too.
         let own = m.state() == State::Rt && ptr::eq(m.p_ptr(), p);
         let paid = m.paid.load(Relaxed);
-        if wall < LEAST_STOLEN && guessed < FRESH && own && paid != 0 {
+        if !section && wall < LEAST_STOLEN && guessed < FRESH && own && paid != 0 {
             self.guessed.set(guessed);
             m.paid.store(paid + wall, Relaxed);
             return wall;
         }
         self.guessed.set(0);
         match m.collect() {
+            ran if section => ran.unwrap_or(0),
             Some(ran) if paid != 0 => ran + wall.saturating_sub(ran).min(ran / SCHEDULING),
             _ => wall.saturating_sub(away), // nobody knows better
         }
@@ -191,13 +207,17 @@ impl Meter {
         self.read_next.set(tick.wrapping_add(1));
     }
 
-    /// The turn ends, a section that is open with it: what is to be charged.
-    pub(super) fn end(&self, p: &P) -> u64 {
+    /// The turn ends, a section that is open with it: what is to be charged as CPU time, and what beside that.
+    pub(super) fn end(&self, p: &P) -> (u64, u64) {
         self.read(p);
         self.section.store(0, Relaxed);
-        let ran = self.ran.load(Relaxed);
-        self.ran.store(0, Relaxed);
-        ran
+        self.blocked.store(0, Relaxed);
+        let take = |word: &AtomicU64| {
+            let ns = word.load(Relaxed);
+            word.store(0, Relaxed);
+            ns
+        };
+        (take(&self.ran), take(&self.apart))
     }
 
     /// After the end of a turn: until the next one begins nobody pays.
@@ -285,7 +305,8 @@ impl Meter {
             self.away.store(away, Relaxed);
         }
         let ran = self.ran.load(Relaxed) + unpaid;
-        now.saturating_sub(since).saturating_sub(ran)
+        let spent = ran + self.blocked.load(Relaxed); // who blocks has the P all the same
+        now.saturating_sub(since).saturating_sub(spent)
     }
 
     /// What the running turn is to be charged with, as far as can be seen.
@@ -367,6 +388,36 @@ mod tests {
         // Of what another thread had run for in the turn, too.
         meter.ran.store(MS, Relaxed);
         assert_eq!(meter.look(&m, before + 2 * MS, since, now), 2 * MS);
+        // Who blocks is not away.
+        meter.blocked.store(MS, Relaxed);
+        assert_eq!(meter.look(&m, before + 2 * MS, since, now), MS);
+    }
+
+    /// It was nobody's.
+    #[test]
+    fn a_turn_pays_for_what_its_sections_compute_apart() {
+        let (p, m) = (P::new(0, 1), M::new(0, ptr::null()));
+        m.install();
+        p.m.store(ptr::from_ref(&m).cast_mut(), Relaxed);
+        let meter = &p.groups.meter;
+        meter.taken(&m);
+        meter.begin(&p);
+        let spin = |ms| {
+            let begin = m.cpu_ns();
+            while m.cpu_ns() < begin.map(|ns| ns + ms * MS) {}
+        };
+        spin(1);
+        meter.open_section(&p, clock::now_ns());
+        spin(20);
+        assert!(meter.turn_ns() < 20 * MS, "not as CPU time");
+        meter.close_section(&p);
+        let blocked = meter.blocked.load(Relaxed);
+        let (ran, apart) = meter.end(&p);
+        assert!((MS..20 * MS).contains(&ran), "{ran}");
+        assert!(apart >= 20 * MS, "{apart}");
+        assert!(blocked >= 19 * MS, "{blocked}"); // by another clock
+        assert_eq!(meter.end(&p).1, 0, "once");
+        m.uninstall();
     }
 
     /// What was left from before a time without groups seemed to be ahead, and nobody was charged until the P had made as many dispatches again.

@@ -245,18 +245,21 @@ impl Shared {
     /// Whose turn that was.
     pub(super) fn end_turn_at(&self, p: &P, now: u64) -> Option<GroupId> {
         let here = &p.groups;
-        let used = here.meter.end(p);
+        let (ran, apart) = here.meter.end(p);
         if here.lane() == NO_LANE {
-            if let Some(g) = here.meter.last().filter(|_| used != 0) {
-                self.charge_outside(g, used, now);
+            if let Some(g) = here.meter.last().filter(|_| ran != 0) {
+                self.charge_outside(g, ran, now);
             }
             return None;
         }
         let (ledger, elastic) = (&self.groups.ledger, self.is_elastic(p));
         let ended = {
             let mut lanes = here.lanes();
-            here.settle(p, &mut lanes, ledger, now, used)?
+            here.settle(p, &mut lanes, ledger, now, ran + apart)?
         };
+        if apart != 0 {
+            ledger.group(ended.group).count_apart(apart);
+        }
         if elastic {
             self.groups.elastic_at.store(now, Relaxed);
         }
