@@ -10,6 +10,9 @@ use runnext_core::list::List;
 
 use crate::g::G;
 
+/// How far from the head of a list somebody is looked for, with the lock held.
+const NEAR: usize = 64;
+
 /// See the [module](self).
 #[derive(Default)]
 pub(super) struct Fifo {
@@ -88,6 +91,18 @@ impl Fifo {
     /// All of them, in the order they run in.
     pub(super) fn iter(&self) -> impl Iterator<Item = NonNull<G>> {
         self.light.iter().chain(self.hogs.iter())
+    }
+
+    /// The place of `g`, or if it is far behind that of the first of a list, who has waited for longer. None: it is not there any more.
+    pub(super) fn near(&self, g: NonNull<G>) -> Option<usize> {
+        let find = |list: &List<G>| list.iter().take(NEAR).position(|queued| queued == g);
+        let (light, hogs) = (find(&self.light), find(&self.hogs));
+        let far = |list: &List<G>| (list.len() > NEAR).then_some(0);
+        let among_hogs = |at| self.light.len() + at;
+        light
+            .or_else(|| hogs.map(among_hogs))
+            .or_else(|| far(&self.light))
+            .or_else(|| far(&self.hogs).map(among_hogs))
     }
 
     /// The one at this place of [`iter`](Self::iter).

@@ -216,12 +216,12 @@ impl Shared {
         Some(true)
     }
 
-    /// Moves a goroutine from one P's list to the head of another's. False: it is not there any more.
+    /// Moves a goroutine, or one of its group that has waited for longer, from one P's list to the head of another's. False: it is not there any more.
     fn move_listed(&self, from: &P, to: &P, g: NonNull<G>, id: GroupId, now: u64) -> bool {
         let ledger = &self.groups.ledger;
         let moved = {
             let mut lanes = from.groups.lanes();
-            let at = lanes.queue(id).iter().position(|queued| queued == g);
+            let at = lanes.queue(id).near(g);
             at.and_then(|at| from.groups.pluck(&mut lanes, ledger, id, at, now))
         };
         match moved {
@@ -281,6 +281,38 @@ mod tests {
             assert_eq!(high.go(claim).join().unwrap(), (Some(false), false));
             assert_eq!(low.go(claim).join().unwrap(), (Some(true), true));
             assert_eq!(go(claim).join().unwrap().0, None);
+        });
+    }
+
+    /// Who had just been queued was looked for from the head of its list on, whatever waited there, with the lock held.
+    #[test]
+    fn of_a_long_list_the_first_is_moved() {
+        let alone = Runtime::builder().procs(1).preemption(false);
+        // SAFETY: the goroutines below keep no reference into a thread-local over a runtime call.
+        let rt = unsafe { alone.build() }.unwrap();
+        // Of so many that wait: the places found for the first and for the last, and for the first when it has gone.
+        let find = |n: usize| {
+            let group = TaskGroup::new("many");
+            let all: Vec<_> = (0..n).map(|_| group.go(|| ())).collect();
+            let found = {
+                let _call = Call::brief();
+                let mut lanes = m::current().unwrap().p().groups.lanes();
+                let id = lanes.groups()[0];
+                let queue = lanes.queue(id);
+                let ends = [queue.iter().next(), queue.iter().last()].map(Option::unwrap);
+                let [first, last] = ends.map(|g| queue.near(g));
+                queue.pluck(0).unwrap();
+                let gone = queue.near(ends[0]);
+                // SAFETY: it was taken out just now.
+                unsafe { queue.push(ends[0], true) };
+                [first, last, gone]
+            };
+            all.into_iter().for_each(|one| one.join().unwrap());
+            found
+        };
+        rt.run(|| {
+            assert_eq!(find(60), [Some(0), Some(59), None]);
+            assert_eq!(find(1000), [Some(0), Some(0), Some(0)]);
         });
     }
 }
