@@ -403,10 +403,30 @@ impl Ledger {
 
     /// Whether one more P may run the group: it is neither throttled nor held, and its quota is good for another P.
     pub fn may_start(&self, id: GroupId, now: u64) -> bool {
+        self.stopped_until(id, now).is_none() && !self.is_wide(self.group(id), now)
+    }
+
+    /// Until when no P may run the group: it is throttled, or held, and then nobody knows. None: it is neither, but may run on as many Ps as its quota
+    /// is good for.
+    pub fn stopped_until(&self, id: GroupId, now: u64) -> Option<u64> {
         let group = self.group(id);
         let word = group.word();
-        let due = !word.is_throttled() || group.until() <= now;
-        due && !word.is_held() && !self.is_wide(group, now)
+        if word.is_held() {
+            return Some(u64::MAX);
+        }
+        let until = group.until();
+        (word.is_throttled() && until > now).then_some(until)
+    }
+
+    /// Whether something of a group that runs now may have waited since `since` because of its own quota or its parent's, not for others: they
+    /// throttled it meanwhile, or let it run on no more of the Ps than it does.
+    pub fn kept_itself_waiting(&self, id: GroupId, since: u64, now: u64) -> bool {
+        let group = self.group(id);
+        let few = |g: &Group| {
+            let most = g.bucket.parallelism(now);
+            most < self.procs() && g.running() >= most
+        };
+        group.until() > since || few(group) || self.parent_of(group).is_some_and(few)
     }
 
     /// Whether a residency of the group must end on time even if nobody else waits: it, its parent or its class has a limit.

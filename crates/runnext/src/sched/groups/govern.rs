@@ -254,11 +254,11 @@ impl Shared {
         govern.governor.limit(ppm, procs, now);
     }
 
-    /// A goroutine in a turn of a High or Normal lane waited so long for a P. A governed group waits because of the limit itself, and one with a quota, or a
-    /// parent with one, perhaps because of that: such are only looked at as groups, when they may run ([`look_for_stalls`](Self::look_for_stalls)).
+    /// A goroutine in a turn of a High or Normal lane waited so long for a P. A governed group waits because of the limit itself, and is only looked at as a
+    /// group, when it may run ([`look_for_stalls`](Self::look_for_stalls)); and so is one with a quota, or a parent with one, if that may have been why.
     pub(super) fn note_wait(&self, lane: u32, ns: u64) {
         if let Limit::Adaptive(target) = self.groups.limit
-            && !self.limits(GroupId::from_index(lane as usize))
+            && !self.waited_for_itself(GroupId::from_index(lane as usize), ns)
         {
             self.groups.seen.fetch_add(1, Relaxed);
             let target = target.as_nanos() as u64; // clamped
@@ -266,6 +266,15 @@ impl Shared {
                 self.groups.late.fetch_add(1, Relaxed);
             }
         }
+    }
+
+    fn waited_for_itself(&self, id: GroupId, ns: u64) -> bool {
+        let quota = || {
+            let now = clock::now_ns();
+            let ledger = &self.groups.ledger;
+            ledger.is_limited(id) && ledger.kept_itself_waiting(id, now.saturating_sub(ns), now)
+        };
+        self.governs(id) || quota()
     }
 
     /// As [`note_wait`](Self::note_wait), of one without a group, if it is: they carry no stamps, but some are timed for the statistics. Hogs wait for each
@@ -498,8 +507,8 @@ mod tests {
         let adaptive = alone.cpu_limit(CpuLimit::Adaptive { target_p99 });
         // SAFETY: the goroutines below keep no reference into a thread-local over a runtime call.
         let rt = unsafe { adaptive.build() }.unwrap();
-        // Whether one of the caller's group that waited for long counts, as late too, while a Low group runs.
-        let counts = || {
+        // Whether one of the caller's group that waited for so long counts, as late too, while a Low group runs.
+        let counts = |ns| {
             let _call = Call::brief();
             let m = m::current().unwrap();
             let groups = &m.shared().groups;
@@ -507,17 +516,52 @@ mod tests {
             groups.elastic_at.store(NEVER, Relaxed);
             let counts = [&groups.seen, &groups.late];
             counts.iter().for_each(|count| count.store(0, Relaxed));
-            m.shared().note_wait(m.p().groups.lane(), 5_000_000);
+            m.shared().note_wait(m.p().groups.lane(), ns);
             let found = counts.map(|count| count.load(Relaxed));
             groups.elastic_at.store(0, Relaxed);
             found == [1, 1]
         };
+        // As above, of one that has been throttled meanwhile.
+        let counts_throttled = move || {
+            let start = clock::now_ns();
+            let pauses = || TaskGroup::current().unwrap().stats().throttled_count;
+            let before = pauses();
+            while pauses() == before {
+                let end = clock::now_ns() + 5_000_000;
+                while clock::now_ns() < end {}
+                crate::yield_now();
+            }
+            counts(clock::now_ns() - start)
+        };
         let plain = TaskGroup::new("plain");
-        let quota = TaskGroup::builder("quota").quota(1.0).build();
+        let quota = TaskGroup::builder("quota").quota(0.5).build();
         let child = TaskGroup::builder("child").parent(&quota).build();
-        let found =
-            rt.run(|| [&plain, &quota, &child].map(|group| group.go(counts).join().unwrap()));
-        assert_eq!(found, [true, false, false]);
+        let groups = [&plain, &quota, &child];
+        rt.run(|| {
+            let found = groups.map(|group| group.go(move || counts(5_000_000)).join().unwrap());
+            assert_eq!(found, [true; 3], "none of them has used up its quota");
+            let found = groups[1..].iter().map(|group| group.go(counts_throttled));
+            assert!(found.into_iter().all(|waits| !waits.join().unwrap()));
+        });
+    }
+
+    /// One that may run on one P at a time waits there for its like, whatever runs on the others.
+    #[test]
+    fn who_may_run_on_few_ps_waits_there_for_itself() {
+        // SAFETY: the goroutines below keep no reference into a thread-local over a runtime call.
+        let rt = unsafe { Runtime::builder().procs(2).build() }.unwrap();
+        let waits_for_itself = || {
+            let _call = Call::brief();
+            let m = m::current().unwrap();
+            let id = GroupId::from_index(m.p().groups.lane() as usize);
+            // Never throttled, and without credit.
+            (m.shared().groups.ledger).kept_itself_waiting(id, NEVER, 0)
+        };
+        let found = [0.5, 1.0, 1.9].map(|cores| {
+            let group = TaskGroup::builder("quota").quota(cores).build();
+            rt.run(|| group.go(waits_for_itself).join().unwrap())
+        });
+        assert_eq!(found, [true, true, false]);
     }
 
     /// Only groups were looked at, and who has none may be what the limit is there for.
