@@ -98,7 +98,7 @@ pub(crate) enum Rank {
     /// Goroutines without a group and plain threads too.
     Normal,
     Low,
-    /// Of a group that may not run now.
+    /// Of a group that is throttled, or held by the governor.
     HeldBack,
 }
 
@@ -245,7 +245,8 @@ impl Groups {
     /// How entitled a group's goroutines are at `now`.
     pub(super) fn rank(&self, lane: u32, now: u64) -> Rank {
         let id = GroupId::from_index(lane as usize);
-        if !self.ledger.may_start(id, now) {
+        // Not while it merely runs on as many Ps as it may: it always does, if it is busy.
+        if self.ledger.stopped_until(id, now).is_some() {
             return Rank::HeldBack;
         }
         match self.ledger.group(id).priority() {
@@ -593,6 +594,25 @@ impl P {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Goroutines of a group that runs on as many Ps as it may got no contended lock while others wanted it.
+    #[test]
+    fn a_group_at_its_parallelism_is_not_held_back() {
+        // SAFETY: the goroutines below keep no reference into a thread-local over a runtime call.
+        let rt = unsafe { crate::Runtime::builder().procs(1).build() }.unwrap();
+        let group = crate::TaskGroup::builder("busy").quota(0.5).build();
+        let found = rt.run(|| group.go(group_looks).join().unwrap());
+        assert_eq!(found, (false, Rank::Normal));
+    }
+
+    /// Whether another P may start the caller's group once its credit is used up, and how entitled it is.
+    fn group_looks() -> (bool, Rank) {
+        let _call = Call::brief();
+        let m = crate::m::current().unwrap();
+        let (groups, lane) = (&m.shared().groups, m.p().groups.lane());
+        let id = GroupId::from_index(lane as usize);
+        (groups.ledger.may_start(id, 0), groups.rank(lane, 0))
+    }
 
     /// At every look of the monitor, thousands a second, five words of each group went into the trace, of groups that were gone too.
     #[test]
