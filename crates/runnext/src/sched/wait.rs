@@ -109,7 +109,7 @@ impl Waiter {
         ABANDONED.load(Relaxed) && self.is_abandoned()
     }
 
-    /// Its header, if it is a goroutine. It was taken out of a list, and is not woken yet.
+    /// Its header, if it is a goroutine. It is in a list, or was taken out and is not woken yet.
     pub(crate) fn header<'a>(self) -> Option<&'a G> {
         match self.who() {
             // SAFETY: it waits to be woken, so it has not ended, and its runtime's memory is there.

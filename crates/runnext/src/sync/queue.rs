@@ -155,15 +155,15 @@ impl Queue {
 
     /// As [`pop`](Self::pop), but one that is less entitled than another behind it is passed over: with the lock in its hands, or on its way there, it would
     /// keep that one waiting until it gets to run. It stays where it is. `passed` counts how often that has happened to the first: after [`PATIENT`]
-    /// times it is its turn, unless its group may not run.
+    /// times it is its turn, also if its group may not run. Then the most entitled comes along, which is still in the queue: it can lend to the first.
     #[must_use = "nobody else will wake it"]
-    pub(super) fn pop_entitled(&mut self, passed: &mut u8) -> Option<Waiter> {
+    pub(super) fn pop_entitled(&mut self, passed: &mut u8) -> Option<(Waiter, Option<Waiter>)> {
         let now = clock::now_ns(); // one for all
         let first = self.0.front()?.waiter.rank(now);
+        let is_due = *passed >= PATIENT;
         let far = match first {
             Rank::High => 0,
-            Rank::HeldBack => FAR,
-            _ if *passed >= PATIENT => 0,
+            Rank::HeldBack if !is_due => FAR,
             _ => NEAR,
         };
         let others = self.0.iter().take(far);
@@ -171,15 +171,18 @@ impl Queue {
         let best = able.map(|node| (node.waiter.rank(now), NonNull::from(node)));
         // The first of those who are equal.
         let best = best.reduce(|a, b| if b.0 < a.0 { b } else { a });
-        let Some((_, node)) = best.filter(|(rank, _)| *rank < first) else {
+        let better = best.filter(|(rank, _)| *rank < first);
+        // SAFETY: linked, so alive.
+        let lender = better.map(|(_, node)| unsafe { node.as_ref() }.waiter);
+        let Some((_, node)) = better.filter(|_| !is_due) else {
             *passed = 0;
-            return self.pop();
+            return Some((self.pop()?, lender));
         };
         *passed = passed.saturating_add(1);
         // SAFETY: linked, so alive; in this list, for it was just found here. It waits for us (I2).
         unsafe {
             self.0.remove(node.as_ref());
-            Some(node.as_ref().waiter)
+            Some((node.as_ref().waiter, None))
         }
     }
 

@@ -16,7 +16,8 @@
 //! `owner` is null while a plain thread holds the lock. Both are hints of unknown age: they may be looked into only after
 //! `Slab::contains` has said that it is a header of the reader's own runtime.
 //! The heir counts as a holder from the moment it is woken: until it has run, no other waiter is woken, or none can get the lock. If its group were
-//! paused meanwhile, all waiters behind it would wait for the pause to end; so they lend to it as to an owner. There is at most one heir, and none
+//! paused meanwhile, all waiters behind it would wait for the pause to end; so they lend to it as to an owner, the best of those who wait already
+//! when it is chosen in spite of them. There is at most one heir, and none
 //! in a runtime without groups.
 //! A guard may be dropped by another goroutine than took it: then the count of the one that took it goes down, not that of
 //! the one that dropped it.
@@ -91,22 +92,26 @@ impl Spot {
     /// Gives a token to one waiter, which becomes the `heir`. If nobody waits, apart from abandoned goroutines, the token stays for the next one that comes.
     fn give(&self, call: &Call, heir: &AtomicPtr<G>) {
         let grouped = call.m().is_some_and(|m| m.shared().groups.is_used());
-        let waiter = {
+        let found = {
             let mut inner = self.inner.lock();
             let Inner { queue, passed, .. } = &mut *inner;
-            let waiter = match grouped {
+            let found = match grouped {
                 true => queue.pop_entitled(passed),
-                false => queue.pop(),
+                false => queue.pop().map(|waiter| (waiter, None)),
             };
-            if waiter.is_none() {
+            if found.is_none() {
                 inner.tokens += 1;
             }
-            waiter
+            found
         };
-        if let Some(waiter) = waiter {
+        if let Some((waiter, lender)) = found {
             if grouped && let Some(g) = waiter.header() {
                 g.lock_taken(); // it sleeps, so nobody else counts
                 heir.store(g.ptr().as_ptr(), Relaxed);
+                if let Some(lender) = lender {
+                    // Nobody takes that one out of the queue before the heir, not woken yet, has looked at the lock.
+                    groups::lend_to_heir(call, lender.header(), g);
+                }
             }
             call.wake(waiter);
         }
@@ -389,8 +394,9 @@ impl Gate for AtSpot<'_> {
     fn wait(&self, front: bool) {
         let place = if front { Place::Front } else { Place::Back };
         let RawMutex { owner, heir, .. } = self.lock;
-        self.lock.disinherit();
+        // While it has what was lent to it as the heir, by those who still wait: that is for who has the lock in its stead.
         groups::lend_to(owner.load(Relaxed));
+        self.lock.disinherit();
         let heir = heir.load(Relaxed);
         if !heir.is_null() {
             groups::lend_to(heir);

@@ -340,3 +340,149 @@ fn who_was_handed_a_lock_runs_in_the_name_of_who_waits() {
         assert!(group.stats().throttled);
     });
 }
+
+/// A goroutine of `group` that holds the lock, and does `then` before it releases it, once it is told to.
+fn hold(m: &'static Mutex<()>, group: &TaskGroup, then: fn()) -> (JoinHandle<()>, Sender<()>) {
+    let ((tx, has_it), (go_on, rx)) = (chan::bounded(0), chan::bounded(0));
+    let owner = group.go(move || {
+        let held = m.lock();
+        tx.send(()).unwrap();
+        rx.recv().unwrap();
+        then();
+        drop(held);
+    });
+    has_it.recv().unwrap();
+    (owner, go_on)
+}
+
+fn wait_for(m: &'static Mutex<()>, group: &TaskGroup) -> JoinHandle<()> {
+    let waiter = group.go(|| drop(m.lock()));
+    until_waits(&waiter, "sync.Mutex.Lock");
+    waiter
+}
+
+/// The first lender was the last: the owner ran in its name, whoever came after it.
+#[test]
+fn a_better_lender_takes_the_place_of_another() {
+    built(Runtime::builder().procs(1).preemption(false)).run(|| {
+        let [low, normal, high] = [Priority::Low, Priority::Normal, Priority::High]
+            .map(|priority| TaskGroup::builder("lends").priority(priority).build());
+        let m = leak(Mutex::new(()));
+        let (owner, go_on) = hold(m, &low, || compute(LONG));
+        let waiters = [&normal, &high].map(|group| wait_for(m, group));
+        go_on.send(()).unwrap();
+        owner.join().unwrap();
+        waiters
+            .into_iter()
+            .for_each(|waiter| waiter.join().unwrap());
+        let used = [low, normal, high].map(|group| group.stats().cpu_time);
+        assert!(
+            used[2] >= LONG / 2 && used[0] + used[1] < LONG / 4,
+            "{used:?}"
+        );
+    });
+}
+
+/// It ran in the lane of a group with next to no quota, on an idle machine: forty milliseconds took four seconds.
+#[test]
+fn an_owner_goes_back_from_a_lane_that_is_stopped() {
+    built(Runtime::builder().procs(1).preemption(false)).run(|| {
+        let low = TaskGroup::builder("low").priority(Priority::Low).build();
+        let short = TaskGroup::builder("short of time").quota(0.01).build();
+        let m = leak(Mutex::new(()));
+        let (owner, go_on) = hold(m, &low, || {
+            for _ in 0..40 {
+                compute(LONG / 40);
+                yield_now();
+            }
+        });
+        let waiter = wait_for(m, &short);
+        go_on.send(()).unwrap();
+        owner.join().unwrap();
+        waiter.join().unwrap();
+        let used = [low, short].map(|group| group.stats().cpu_time);
+        assert!(used[0] >= LONG / 2 && used[1] < LONG / 2, "{used:?}");
+    });
+}
+
+/// An owner whose group paused for a moment was moved to the lane of a Low waiter, and waited for the floor of that.
+#[test]
+fn nobody_lends_to_who_is_more_entitled_after_a_moment() {
+    built(Runtime::builder().procs(1).preemption(false)).run(|| {
+        let low = TaskGroup::builder("low").priority(Priority::Low).build();
+        let high = TaskGroup::builder("high").priority(Priority::High);
+        let high = high.quota(0.5).build();
+        let m = leak(Mutex::new(()));
+        let (owner, go_on) = hold(m, &high, || {
+            compute(LONG / 5); // for which it pauses for six milliseconds
+            yield_now();
+            compute(LONG);
+        });
+        go_on.send(()).unwrap();
+        let waiter = low.go(|| drop(m.lock())); // while it pauses
+        owner.join().unwrap();
+        waiter.join().unwrap();
+        let used = [low, high].map(|group| group.stats().cpu_time);
+        assert!(used[0] < LONG / 4 && used[1] >= LONG, "{used:?}");
+    });
+}
+
+/// Who was passed over for long enough got the lock, and held it in its own name, while the others went on waiting.
+#[test]
+fn the_next_owner_runs_in_the_name_of_who_waits_already() {
+    const HIGH: usize = 20;
+    built(Runtime::builder().procs(1).preemption(false)).run(|| {
+        let [low, high] = [Priority::Low, Priority::High]
+            .map(|priority| TaskGroup::builder("waits").priority(priority).build());
+        let m = leak(Mutex::new(()));
+        let held = m.lock();
+        let first = low.go(|| {
+            let held = m.lock();
+            compute(LONG);
+            drop(held);
+        });
+        until_waits(&first, "sync.Mutex.Lock");
+        let others: Vec<_> = (0..HIGH).map(|_| wait_for(m, &high)).collect();
+        drop(held);
+        first.join().unwrap();
+        others.into_iter().for_each(|waiter| waiter.join().unwrap());
+        let used = [low, high].map(|group| group.stats().cpu_time);
+        assert!(used[0] < LONG / 4 && used[1] >= LONG / 2, "{used:?}");
+    });
+}
+
+/// A group that pauses got no lock that others wanted all the time, though they lend to who has it.
+#[test]
+fn nobody_is_passed_over_for_ever_because_its_group_pauses() {
+    const OTHERS: usize = 20;
+    let order = built(Runtime::builder().procs(1).preemption(false)).run(|| {
+        let (m, order) = (leak(Mutex::new(())), leak(Mutex::new(Vec::new())));
+        let group = TaskGroup::builder("short of time").quota(0.01).build();
+        let held = m.lock();
+        let waits = |name: &'static str| {
+            move || {
+                let _held = m.lock();
+                order.lock().push(name);
+            }
+        };
+        let mut all = vec![group.go(waits("pauses"))];
+        until_waits(&all[0], "sync.Mutex.Lock");
+        group.go(|| {
+            compute(LONG); // for which it pauses for two seconds
+            yield_now();
+        });
+        until(|| group.stats().throttled);
+        for _ in 0..OTHERS {
+            let other = runnext::go(waits("other"));
+            until_waits(&other, "sync.Mutex.Lock");
+            all.push(other);
+        }
+        assert!(group.stats().throttled);
+        drop(held);
+        all.into_iter().for_each(|waiter| waiter.join().unwrap());
+        std::mem::take(&mut *order.lock())
+    });
+    assert_eq!(order.len(), OTHERS + 1);
+    let at = order.iter().position(|name| *name == "pauses");
+    assert_eq!(at, Some(16), "{order:?}");
+}

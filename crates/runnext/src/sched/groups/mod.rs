@@ -59,7 +59,7 @@ mod wake;
 mod watch;
 
 pub(crate) use govern::Limit;
-pub(crate) use lend::{give_back, lend_to, settle};
+pub(crate) use lend::{give_back, lend_to, lend_to_heir, settle};
 pub(crate) use local::Local;
 pub(crate) use record::Record;
 pub(super) use stop::{blocked, unblocked};
@@ -124,6 +124,8 @@ pub(crate) struct Groups {
     outside: AtomicUsize,
     /// Whether waiters lend their lane to lock owners.
     lends: bool,
+    /// How many lanes of groups are lent.
+    loans: AtomicUsize,
     limit: Limit,
 }
 
@@ -196,6 +198,7 @@ impl Groups {
             }),
             outside: AtomicUsize::new(0),
             lends,
+            loans: AtomicUsize::new(0),
             limit,
         }
     }
@@ -472,6 +475,11 @@ pub(crate) fn of(g: &G) -> Option<Arc<Record>> {
 /// Who reads another goroutine's group must not meet its change. In a call: who has it is not stopped, and if the runtime is, does not wait for ever
 /// with it.
 fn changing(_: &Call) -> LockGuard<'static, ()> {
+    changing_in_rt()
+}
+
+/// As [`changing`], by who dispatches.
+fn changing_in_rt() -> LockGuard<'static, ()> {
     static CHANGING: Lock<()> = Lock::new(());
     CHANGING.lock()
 }

@@ -182,6 +182,11 @@ impl Record {
             .then(|| GroupId::from_index(self.id.load(Relaxed) as usize))
     }
 
+    /// The same as a lane; the root lane if it has none.
+    pub(super) fn lane_in(&self, shared: &Shared) -> u32 {
+        self.id_in(shared).map_or(ROOT_LANE, |id| id.index() as u32)
+    }
+
     /// The runtime ends: what the group used there is kept.
     pub(super) fn unbind(&self, usage: Usage) {
         let mut bond = self.bond();

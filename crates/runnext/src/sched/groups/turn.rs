@@ -134,6 +134,7 @@ pub(super) fn turn(shared: &Shared, p: &P) -> Next {
             Pick::Run { group, until, key } => {
                 begin(shared, p, lanes, (group, until, key), now);
                 timer.inspect(|&at| shared.arm_groups(at));
+                shared.recall_loans(ended, timer.is_some(), now);
                 if let Some(g) = in_turn(shared, p) {
                     shared.announce_listed(p);
                     let g = dispatched(shared, p, g);
@@ -154,6 +155,9 @@ pub(super) fn turn(shared: &Shared, p: &P) -> Next {
                 drop(lanes);
                 for at in [timer, until].into_iter().flatten() {
                     shared.arm_groups(at);
+                }
+                if shared.recall_loans(ended, timer.is_some(), now) {
+                    continue;
                 }
                 here.meter.rest(p);
                 return Next::Search;
