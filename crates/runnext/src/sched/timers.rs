@@ -3,7 +3,8 @@
 //! # Why this shape
 //! An entry is a [`Ticket`]: the right to end one wait. At its deadline whoever runs the heap claims the ticket and
 //! wakes the waiter; if the wait ended otherwise the claim fails, and nothing else happens. So an entry needs no
-//! state of its own, cancelling writes nothing to it, and a stale one is harmless. Tickers and contexts are made above from
+//! state of its own, cancelling writes nothing to it, and a stale one is harmless. A P has two heaps: goroutines of groups, which wake into lists, do not wait
+//! behind others for [room](room_for_due) in the local queue. Tickers and contexts are made above from
 //! waits with deadlines; only a function that is to be started at some time needs another kind of entry, a `task`, and so does
 //! a future, which has no wait of its own: an `alarm`.
 //! Rejected: callbacks in entries (user code in RT), and removing entries on cancel (a lock on another P's heap and a
@@ -11,7 +12,7 @@
 //!
 //! # Words
 //! *due*: the deadline has come. *dead*: the ticket is claimed, the entry not yet removed. `next` is the heap's earliest key,
-//! or NEVER; it is written under the heap's lock and read by anybody.
+//! or NEVER; it is written under the heap's lock and read by anybody. *Grouped*: of the second heap. The two share a lock.
 //!
 //! # Who runs a heap
 //! | who                                       | when                                                         |
@@ -40,26 +41,27 @@
 
 mod alarm;
 mod cell;
+mod heaps;
 mod store;
 mod task;
 
 use std::cell::Cell;
-use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*, fence};
 
+use runnext_core::timers::Entry;
 pub(crate) use runnext_core::timers::NEVER;
-use runnext_core::timers::{Entry, TimerHeap};
 use runnext_sys::clock;
 
 use super::Shared;
 use super::call::Call;
+use super::groups::ROOT_LANE;
 use super::wait::{Ticket, Who};
 use super::waker::Slot;
 use crate::g::{G, WaitReason};
 use crate::lock::Lock;
 use crate::p::P;
-use store::Mappings;
+use heaps::{Batch, Heaps};
 
 pub(crate) use alarm::Alarm;
 pub(crate) use task::Task;
@@ -161,21 +163,23 @@ impl Entry for Sleeper {
     }
 }
 
-type Heap = TimerHeap<Sleeper, Mappings>;
-
 /// The timers of one P.
 pub(crate) struct Timers {
     next: AtomicU64,
+    /// The earliest of goroutines of groups.
+    next_grouped: AtomicU64,
     len: AtomicUsize,
     /// Cancelled since the last purge, whether or not they have left by themselves.
     dead: AtomicUsize,
-    heap: Lock<Heap>,
+    heaps: Lock<Heaps>,
 }
 
 /// What a P's owner remembers of its timers.
 pub(crate) struct Watch {
     /// Before this tick of the P, goroutines that timers woke may still be in its queue.
     burst: Cell<u32>,
+    /// Likewise, in the ring of a group's turn.
+    grouped_burst: Cell<u32>,
     /// Until the CPU's counter shows `quiet_until` it is not the time for `quiet_for`: no need to read the clock, which
     /// costs twice as much.
     quiet_for: Cell<u64>,
@@ -186,14 +190,23 @@ impl Watch {
     pub(crate) const fn new() -> Watch {
         Watch {
             burst: Cell::new(0),
+            grouped_burst: Cell::new(0),
             quiet_for: Cell::new(NEVER),
             quiet_until: Cell::new(0),
         }
     }
 
+    #[inline(always)]
+    fn burst(&self, grouped: bool) -> &Cell<u32> {
+        match grouped {
+            true => &self.grouped_burst,
+            false => &self.burst,
+        }
+    }
+
     #[inline]
-    fn is_in_burst(&self, tick: u32) -> bool {
-        (tick.wrapping_sub(self.burst.get()) as i32) < 0
+    fn is_in_burst(&self, grouped: bool, tick: u32) -> bool {
+        (tick.wrapping_sub(self.burst(grouped).get()) as i32) < 0
     }
 
     #[inline]
@@ -222,9 +235,10 @@ impl Timers {
     pub(crate) fn new() -> Timers {
         Timers {
             next: AtomicU64::new(NEVER),
+            next_grouped: AtomicU64::new(NEVER),
             len: AtomicUsize::new(0),
             dead: AtomicUsize::new(0),
-            heap: Lock::new(Heap::new()),
+            heaps: Lock::new(Heaps::new()),
         }
     }
 
@@ -232,6 +246,12 @@ impl Timers {
     #[inline]
     pub(super) fn next(&self) -> u64 {
         self.next.load(Relaxed)
+    }
+
+    /// As [`next`](Self::next), of goroutines of groups.
+    #[inline]
+    fn next_grouped(&self) -> u64 {
+        self.next_grouped.load(Relaxed)
     }
 
     /// How many there are, dead ones included.
@@ -255,17 +275,21 @@ impl Timers {
         if self.next() > now {
             return Some(false);
         }
-        let mut heap = self.heap.try_lock()?;
-        self.publish(&mut heap, shared);
-        let due = heap.peek_due(now).filter(|sleeper| !sleeper.is_dead());
+        let mut heaps = self.heaps.try_lock()?;
+        self.publish(&mut heaps, shared);
+        let all = (heaps.grouped.peek_due(now)).chain(heaps.plain.peek_due(now));
+        let due = all.filter(|sleeper| !sleeper.is_dead());
         Some(due.map(|sleeper| sleeper.lane()).any(wanted))
     }
 
-    /// Brings `next` and `len` up to date. With the heap's lock held.
+    /// Brings both `next` and `len` up to date. With the heaps' lock held.
     #[inline]
-    fn publish(&self, heap: &mut Heap, shared: &Shared) -> u64 {
-        let next = heap.next_deadline().unwrap_or(NEVER);
-        self.len.store(heap.len(), Relaxed);
+    fn publish(&self, heaps: &mut Heaps, shared: &Shared) -> u64 {
+        let plain = heaps.plain.next_deadline().unwrap_or(NEVER);
+        let grouped = heaps.grouped.next_deadline().unwrap_or(NEVER);
+        let next = plain.min(grouped);
+        self.len.store(heaps.len(), Relaxed);
+        self.next_grouped.store(grouped, Relaxed);
         self.set_next(next, shared);
         next
     }
@@ -283,11 +307,18 @@ impl Timers {
         }
     }
 
-    /// Adds an entry. True: it is the earliest of this heap.
-    fn insert(&self, when: u64, sleeper: Sleeper, shared: &Shared) -> bool {
-        let mut heap = self.heap.lock();
-        let first = heap.insert(when, sleeper);
-        self.len.store(heap.len(), Relaxed);
+    /// Adds an entry, of a goroutine of a group or another. True: it is the earliest of this P.
+    fn insert(&self, when: u64, sleeper: Sleeper, grouped: bool, shared: &Shared) -> bool {
+        let mut heaps = self.heaps.lock();
+        let first = heaps.of(grouped).insert(when, sleeper);
+        self.len.store(heaps.len(), Relaxed);
+        if !first {
+            return false;
+        }
+        if grouped {
+            self.next_grouped.store(when, Relaxed);
+        }
+        let first = when < self.next();
         if first {
             self.set_next(when, shared);
         }
@@ -299,8 +330,8 @@ impl Timers {
         if self.next() == NEVER {
             return NEVER;
         }
-        let mut heap = self.heap.lock();
-        self.publish(&mut heap, shared)
+        let mut heaps = self.heaps.lock();
+        self.publish(&mut heaps, shared)
     }
 
     /// An entry was cancelled. Once too many are, they leave.
@@ -313,72 +344,52 @@ impl Timers {
 
     #[cold]
     fn purge(&self, shared: &Shared) {
-        let mut heap = self.heap.lock();
+        let mut heaps = self.heaps.lock();
         self.dead.store(0, Relaxed);
-        heap.purge();
-        self.publish(&mut heap, shared);
+        heaps.plain.purge();
+        heaps.grouped.purge();
+        self.publish(&mut heaps, shared);
     }
 
-    /// Takes out what is due, up to `most`, which is not more than a batch. Nothing if it is another P's, and somebody has the lock: that one sees to it, or
+    /// Takes out what is due in one of the heaps, up to `most`, which is not more than a batch. Nothing if it is another P's, and somebody has the lock: that one sees to it, or
     /// is the monitor, which comes back to it.
-    fn take_due(&self, own: bool, now: u64, most: usize, shared: &Shared) -> Batch {
+    fn take_due(
+        &self,
+        (own, grouped): (bool, bool),
+        now: u64,
+        most: usize,
+        shared: &Shared,
+    ) -> Batch {
         let mut batch = Batch::new();
-        let heap = match own {
-            true => Some(self.heap.lock()),
-            false => self.heap.try_lock(),
+        let heaps = match own {
+            true => Some(self.heaps.lock()),
+            false => self.heaps.try_lock(),
         };
-        let Some(mut heap) = heap else {
+        let Some(mut heaps) = heaps else {
             return batch;
         };
+        let heap = heaps.of(grouped);
         while batch.len < most
             && let Some((_, sleeper)) = heap.pop_due(now)
         {
             sleeper.prefetch();
             batch.push(sleeper);
         }
-        self.publish(&mut heap, shared);
+        self.publish(&mut heaps, shared);
         batch
     }
 
     /// Takes out a batch, due or not.
     fn take_any(&self, shared: &Shared) -> Batch {
         let mut batch = Batch::new();
-        let mut heap = self.heap.lock();
+        let mut heaps = self.heaps.lock();
         while batch.len < BATCH
-            && let Some(sleeper) = heap.pop_any()
+            && let Some(sleeper) = heaps.plain.pop_any().or_else(|| heaps.grouped.pop_any())
         {
             batch.push(sleeper);
         }
-        self.publish(&mut heap, shared);
+        self.publish(&mut heaps, shared);
         batch
-    }
-}
-
-/// What was due, in order, and left the heap.
-struct Batch {
-    sleepers: [MaybeUninit<Sleeper>; BATCH],
-    len: usize,
-}
-
-impl Batch {
-    fn new() -> Batch {
-        Batch {
-            sleepers: [const { MaybeUninit::uninit() }; BATCH],
-            len: 0,
-        }
-    }
-
-    #[inline]
-    fn push(&mut self, sleeper: Sleeper) {
-        self.sleepers[self.len].write(sleeper);
-        self.len += 1;
-    }
-
-    fn iter(&self) -> impl Iterator<Item = Sleeper> + '_ {
-        // SAFETY: `push` has written the first `len`.
-        self.sleepers[..self.len]
-            .iter()
-            .map(|sleeper| unsafe { sleeper.assume_init() })
     }
 }
 
@@ -389,7 +400,9 @@ impl Batch {
 fn room_for_due(p: &P) -> usize {
     let room = FULL.saturating_sub(p.runq.len());
     let tick = p.tick.load(Relaxed);
-    if room < BATCH && (p.watch.is_in_burst(tick) || p.runq.has_next() || !tick.is_multiple_of(2)) {
+    if room < BATCH
+        && (p.watch.is_in_burst(false, tick) || p.runq.has_next() || !tick.is_multiple_of(2))
+    {
         return 0;
     }
     room.max(1)
@@ -440,25 +453,32 @@ impl Shared {
 
     /// Wakes whoever is due in `timers`, onto `p`, which the caller owns. True if anybody was.
     ///
-    /// Not more at once than `p`'s queue has [room](room_for_due) for. The first goes before others that wait here, by `runnext`, as after any wake-up; unless some of them are of an earlier
-    /// burst (I3), or are known to be as light as it is: of those who come one by one while others of their kind wait, the last would go first.
+    /// Of those without a group not more at once than `p`'s queue has [room](room_for_due) for.
     fn run_due_on(&self, p: &P, timers: &Timers, now: u64) -> bool {
         if timers.next() > now {
             return false;
         }
+        let grouped = timers.next_grouped() <= now && self.fire_due(p, timers, true, now, BATCH);
         let room = room_for_due(p);
-        if room == 0 {
-            return false;
-        }
-        let queued = p.runq.len();
+        room > 0 && self.fire_due(p, timers, false, now, room.min(BATCH)) || grouped
+    }
+
+    /// Wakes up to `most` of those who are due in one of the two heaps. The first goes before others that wait here, by `runnext`, as after any wake-up; unless some of them are of an earlier
+    /// burst (I3), or are known to be as light as it is: of those who come one by one while others of their kind wait, the last would go first.
+    #[inline(always)] // for those without groups, there is one of the two
+    fn fire_due(&self, p: &P, timers: &Timers, grouped: bool, now: u64, most: usize) -> bool {
+        let queue = match grouped {
+            true => p.groups.ring(),
+            false => &p.runq,
+        };
+        let queued = queue.len();
         let tick = p.tick.load(Relaxed);
-        let in_burst = p.watch.is_in_burst(tick);
-        let others = queued > 0 || p.runq.has_next();
+        let in_burst = p.watch.is_in_burst(grouped, tick);
+        let others = p.runq.has_local() || p.runq.has_next();
         let own = std::ptr::eq(timers, &p.timers);
-        let most = room.min(BATCH);
         let mut woken = 0;
         loop {
-            let batch = timers.take_due(own, now, most, self);
+            let batch = timers.take_due((own, grouped), now, most, self);
             for g in batch.iter().filter_map(|sleeper| fire(sleeper, self, p)) {
                 // SAFETY: runnable, so alive.
                 let g = unsafe { g.as_ref() };
@@ -476,13 +496,11 @@ impl Shared {
                 break;
             }
         }
+        let burst = p.watch.burst(grouped);
         match woken {
             0 => {}
-            1 if !in_burst => p.watch.burst.set(tick.wrapping_add(1)),
-            _ => p
-                .watch
-                .burst
-                .set(tick.wrapping_add((queued + woken) as u32)),
+            1 if !in_burst => burst.set(tick.wrapping_add(1)),
+            _ => burst.set(tick.wrapping_add((queued + woken) as u32)),
         }
         // A single one, with nobody else there, is run right here.
         if woken > usize::from(!others) {
@@ -493,9 +511,12 @@ impl Shared {
 
     /// The owner's turn, before each dispatch, if there are timers at all.
     pub(super) fn run_own_timers(&self, p: &P) {
-        let next = p.timers.next();
+        let mut next = p.timers.next();
         // The queue before the clock: while many are due it is full most of the time.
-        if next != NEVER && room_for_due(p) > 0 && !p.watch.is_quiet(next) {
+        if next != NEVER && room_for_due(p) == 0 {
+            next = p.timers.next_grouped();
+        }
+        if next != NEVER && !p.watch.is_quiet(next) {
             let now = clock::now_ns();
             if next > now {
                 p.watch.rest(next, now);
@@ -579,7 +600,8 @@ pub(crate) fn arm(call: &Call, ticket: Ticket, deadline_ns: u64) -> TimerKey {
     let shared = m.shared_static();
     let p: &'static P = m.p();
     let timers = &p.timers;
-    if timers.insert(deadline_ns, Sleeper::wait(ticket), shared) {
+    let grouped = m.g().is_some_and(|g| g.lane() != ROOT_LANE);
+    if timers.insert(deadline_ns, Sleeper::wait(ticket), grouped, shared) {
         fence(SeqCst); // pairs with the one in `seat::wait`
         // Nobody polls: whoever dispatches next on this P sees to it that somebody does (`seat`).
         shared.seat.told_earlier(deadline_ns);

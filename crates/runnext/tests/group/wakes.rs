@@ -1,13 +1,13 @@
 //! Who is woken for a goroutine of a group, and who is not.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 use std::time::{Duration, Instant};
 
-use runnext::{Runtime, TaskGroup, chan, go};
+use runnext::{Priority, Runtime, TaskGroup, chan, go, time};
 
 use crate::basics::compute;
-use crate::common::{built, child, runtime, switches_of};
+use crate::common::{built, child, runtime, switches_of, until};
 
 const ROUNDS: usize = 2_000;
 const OTHERS: usize = 4;
@@ -101,4 +101,36 @@ fn processors_come_and_go_beside_groups() {
             stop.store(true, Relaxed);
         });
     });
+}
+
+/// Goroutines of groups whose time had come waited until those without a group before them had found room in a queue that is not theirs.
+#[test]
+fn one_of_a_group_whose_time_has_come_is_not_behind_all_others() {
+    const SLEEPERS: usize = 2_000;
+    static BEGUN: AtomicUsize = AtomicUsize::new(0);
+    static RAN: AtomicUsize = AtomicUsize::new(0);
+    fn sleep_until(at: time::Instant) -> usize {
+        BEGUN.fetch_add(1, Relaxed);
+        time::sleep_until(at);
+        RAN.fetch_add(1, Relaxed)
+    }
+    let went_before = built(Runtime::builder().procs(1).preemption(false)).run(|| {
+        let high = TaskGroup::builder("high").priority(Priority::High).build();
+        let at = time::Instant::now() + Duration::from_millis(300);
+        let sleepers: Vec<_> = (0..SLEEPERS).map(|_| go(move || sleep_until(at))).collect();
+        let last = high.go(move || sleep_until(at + Duration::from_millis(1)));
+        until(|| BEGUN.load(Relaxed) > SLEEPERS);
+        // Who computes until all of them are due.
+        let hog = TaskGroup::new("hog").go(move || {
+            while time::Instant::now() < at + Duration::from_millis(2) {}
+            RAN.load(Relaxed) // on a busy machine the hog may have begun too late
+        });
+        let before = hog.join().unwrap();
+        let went_before = last.join().unwrap().saturating_sub(before);
+        for sleeper in sleepers {
+            sleeper.join().unwrap();
+        }
+        went_before
+    });
+    assert!(went_before < SLEEPERS / 2, "{went_before}");
 }

@@ -18,6 +18,7 @@ use crate::m::M;
 use crate::p::P;
 use crate::sched::Shared;
 use crate::sched::call::Call;
+use crate::sched::groups::ROOT_LANE;
 use crate::sched::waker::{Slot, use_up};
 
 static POOL: Pool<Slot> = Pool::new();
@@ -66,7 +67,8 @@ impl Setting {
         let call = Call::brief();
         let turn = cell.arm();
         let p = shared.p_of(&call);
-        let first = p.timers.insert(when, Sleeper::alarm(cell, turn), shared);
+        let grouped = m.g().is_some_and(|g| g.lane() != ROOT_LANE); // whose poll waits for it
+        let first = (p.timers).insert(when, Sleeper::alarm(cell, turn), grouped, shared);
         let stopped = shared.stopped.load(SeqCst);
         if first && !stopped {
             shared.tell_earlier(when);

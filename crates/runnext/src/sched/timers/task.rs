@@ -130,7 +130,7 @@ impl Task {
             let p = shared.p_of(&call);
             *heap = p.id;
             let sleeper = Sleeper::task(self.cell, turn);
-            (was, p.timers.insert(when, sleeper, &shared))
+            (was, p.timers.insert(when, sleeper, false, &shared))
         };
         if shared.stopped.load(SeqCst) {
             // `drop_tasks` may have gone by, in which case the heap's lock has shown us that it did.
