@@ -48,6 +48,7 @@
 //!
 //! A waiter that the gate loses, because nobody will ever run it again, stays counted. So some unlock takes out a count and leaves a token that
 //! nobody waits for. It stands for the awake locker of I3, and for the one on its way of I4: who comes to wait next takes it, and looks.
+//! One that is lost after it has taken its token leaves that for another, which looks in its place, and stays counted as if it were the lost one.
 //!
 //! # Context
 //! Lock-free but for the gate's `wait`. Release/Acquire on the word order the protected data; a token must

@@ -8,7 +8,8 @@ use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use common::{child, holdings, runtime, shows, thread_id, until, until_asleep};
+use common::{built, child, holdings, runtime, shows, thread_id, until, until_asleep};
+use runnext::Runtime;
 use runnext::sync::{Condvar, Mutex, RwLock, Semaphore};
 use runnext::{chan, select};
 
@@ -182,6 +183,73 @@ fn a_writer_that_was_abandoned_keeps_nobody_out() {
     assert_eq!(behind.join().unwrap(), 0);
     *lock.write() += 1;
     assert_eq!(*lock.try_read().unwrap(), 1);
+}
+
+/// A goroutine gets a lock, or is to see whether it gets it, and its runtime stops before it has run again: it is queued behind one that computes. `wait` is
+/// what it does, for `what`; `behind` waits for the same lock on a thread.
+#[track_caller]
+fn passes_on<H>(
+    what: &str,
+    held: H,
+    wait: impl FnOnce() + Send + 'static,
+    behind: impl FnOnce() + Send + 'static,
+) {
+    let rt = built(Runtime::builder().procs(1).preemption(false));
+    let waits = rt.go(wait);
+    until(|| shows(&rt.dump(), &waits, what));
+    let behind = asleep(behind);
+    let (begun, over) = <(Arc<AtomicBool>, Arc<AtomicBool>)>::default();
+    let flags = (Arc::clone(&begun), Arc::clone(&over));
+    rt.go(move || {
+        flags.0.store(true, SeqCst);
+        while !flags.1.load(SeqCst) {}
+    });
+    until(|| begun.load(SeqCst));
+    drop(held);
+    assert_eq!(rt.shutdown(Duration::ZERO).abandoned, 2);
+    behind.join().unwrap();
+    over.store(true, SeqCst);
+    assert!(!waits.is_finished());
+}
+
+/// The mutex was free, and said for ever that somebody was awake who would take it.
+#[test]
+fn a_mutex_is_passed_on_by_one_that_was_woken_and_never_ran() {
+    for tied in [false, true] {
+        let lock = Arc::new(Mutex::new(0));
+        let (theirs, behind) = (Arc::clone(&lock), Arc::clone(&lock));
+        let wait = move || {
+            let _tied = tied.then(runnext::lock_os_thread);
+            *theirs.lock() += 1;
+        };
+        passes_on("sync.Mutex.Lock", lock.lock(), wait, move || {
+            *behind.lock() += 1;
+        });
+        assert_eq!(*lock.lock(), 1);
+    }
+}
+
+/// The lock was held by one that did not know it.
+#[test]
+fn a_read_lock_is_passed_on_by_one_that_never_ran() {
+    let lock = Arc::new(RwLock::new(0));
+    let (theirs, behind) = (Arc::clone(&lock), Arc::clone(&lock));
+    let wait = move || drop(theirs.read());
+    passes_on("sync.RWMutex.RLock", lock.write(), wait, move || {
+        *behind.write() += 1;
+    });
+    assert_eq!(*lock.try_read().unwrap(), 1);
+}
+
+#[test]
+fn a_write_lock_is_passed_on_by_one_that_never_ran() {
+    let lock = Arc::new(RwLock::new(0));
+    let (theirs, behind) = (Arc::clone(&lock), Arc::clone(&lock));
+    let wait = move || *theirs.write() += 1;
+    passes_on("sync.RWMutex.Lock", lock.read(), wait, move || {
+        assert_eq!(*behind.read(), 0);
+    });
+    *lock.write() += 1;
 }
 
 /// One that computed when its runtime stopped took a value with its next call, and then stopped with it.

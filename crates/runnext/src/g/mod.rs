@@ -18,6 +18,7 @@ mod locks;
 mod peek;
 mod reason;
 pub(crate) mod slab;
+mod will;
 
 use std::any::Any;
 use std::cell::{Cell, UnsafeCell};
@@ -117,6 +118,17 @@ impl After {
         call: None,
         with: ptr::null(),
     };
+
+    /// Does it.
+    ///
+    /// # Safety
+    /// Once, in user context, while what it is done `with` is there.
+    pub(crate) unsafe fn run(self) {
+        if let Some(call) = self.call {
+            // SAFETY: the contract.
+            unsafe { call(self.with) };
+        }
+    }
 }
 
 /// How the payload of a goroutine is run and dropped; one per closure type.

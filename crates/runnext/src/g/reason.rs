@@ -53,6 +53,14 @@ impl WaitReason {
         }
     }
 
+    /// Whether who waits for this leaves word of what is to be done with what it gets, should it never run again (`g::will`).
+    pub(crate) fn has_will(self) -> bool {
+        matches!(
+            self,
+            WaitReason::Mutex | WaitReason::RwLockRead | WaitReason::RwLockWrite
+        )
+    }
+
     /// The reason with this number, as a trace has it.
     pub(crate) fn from_bits(bits: u32) -> Option<WaitReason> {
         const ALL: &[WaitReason] = &[

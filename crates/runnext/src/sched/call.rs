@@ -458,6 +458,24 @@ fn stop_for_good(m: &'static M, way: Way) {
     m.shared().freeze(m);
 }
 
+/// The caller's runtime has stopped, and others have done what was left to do for it.
+#[cold]
+pub(crate) fn stop_here_for_good() -> ! {
+    loop {
+        let mut call = Call::enter();
+        let Some(m) = call.m() else {
+            fatal(format_args!(
+                "a plain thread was taken for an abandoned goroutine"
+            ));
+        };
+        if must_stay(m, current_g(m)) {
+            m.leave();
+            m.shared().freeze(m);
+        }
+        call.yield_now(); // nobody resumes it
+    }
+}
+
 /// Whether waiting for a lock by spinning may pay: its holder can be running elsewhere, and nobody waits for this P. A moment's
 /// view, for callers in user context.
 pub(crate) fn spinning_helps() -> bool {

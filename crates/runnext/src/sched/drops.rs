@@ -76,6 +76,14 @@ fn abandon(g: &G) {
     spawn::release(g);
 }
 
+/// What a goroutine that never runs again was woken for goes to others. In user context.
+pub(super) fn carry_out_will(g: &G) {
+    if let Some(will) = g.take_will() {
+        // SAFETY: it was taken, so once. The goroutine is in the middle of its call, and its frames stay, with all that they borrow.
+        unsafe { will.run() };
+    }
+}
+
 /// Drops a future if it waits.
 fn drop_asleep(g: &G) -> bool {
     let ours = g.is_stackless() && g.signal().is_asleep() && g.signal().ring();
@@ -206,6 +214,7 @@ impl Shared {
                 abandon(g);
                 return true;
             }
+            carry_out_will(g);
         }
     }
 

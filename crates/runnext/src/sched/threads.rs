@@ -28,7 +28,7 @@ use runnext_core::park;
 use runnext_sys::{clock, futex, limit, signal};
 
 use super::call::Call;
-use super::{Shared, preempt, spawn, wait, worker};
+use super::{Shared, drops, preempt, spawn, wait, worker};
 use crate::dump;
 use crate::fatal::fatal;
 use crate::fences;
@@ -277,6 +277,9 @@ impl Shared {
     #[cold]
     pub(super) fn freeze(&self, m: &M) -> ! {
         m.uninstall();
+        if let Some(g) = m.g() {
+            drops::carry_out_will(g);
+        }
         let never = AtomicU32::new(0);
         while !self.threads.unwatched.load(SeqCst) {
             futex::wait_until(&never, 0, clock::now_ns() + ENDING_NS); // the monitor may still look

@@ -26,6 +26,10 @@
 //! lock meanwhile, or may have lent after the unlock, which does not clear `owner`. A goroutine that should have stopped earlier, but was let run on
 //! because it held locks, gives way then.
 //!
+//! # Those who never look
+//! A waiter whose runtime stops after it was given a token and before it has gone on would keep what came with the token: the lock, or the duty to look. It
+//! leaves a will (`g::will`), by which the next one gets the token. A future that blocks in its poll has no room for one.
+//!
 //! # Context
 //! `lock` and `unlock` are never inlined: they read the thread-local (`m::current_g`). The uncontended ones do not enter the
 //! runtime: one CAS, one subtraction. All others open a call. An unlock may move the goroutine to another thread: one that hands
@@ -39,7 +43,7 @@ use runnext_core::mutex_state::{Contended, Gate, MutexState, Token};
 use runnext_sys::clock;
 
 use super::queue::{Batch, Node, Place, Queue};
-use crate::g::{G, WaitReason};
+use crate::g::{After, G, WaitReason};
 use crate::lock::Lock;
 use crate::m;
 use crate::p::bump_by;
@@ -74,8 +78,23 @@ impl Spot {
         }
     }
 
-    /// Takes a token, waiting for one if there is none.
-    pub(super) fn take(&self, call: &mut Call, place: Place, reason: WaitReason) {
+    /// Takes a token, waiting for one if there is none. `lost` is what is done with it if the caller's runtime stops before the caller has gone on:
+    /// then this never returns.
+    pub(super) fn take(&self, mut call: Call, place: Place, reason: WaitReason, lost: After) {
+        let g = call.g().filter(|g| g.has_stack());
+        if let Some(g) = g {
+            g.make_will(reason, lost);
+        }
+        self.take_within(&mut call, place, reason);
+        drop(call); // it may stop here for good
+        if let Some(g) = g
+            && !g.revoke_will(reason)
+        {
+            call::stop_here_for_good();
+        }
+    }
+
+    fn take_within(&self, call: &mut Call, place: Place, reason: WaitReason) {
         let node = Node::new(call);
         let mut inner = self.inner.lock();
         if inner.tokens > 0 {
@@ -251,6 +270,17 @@ impl RawMutex {
         }
     }
 
+    /// One that was woken, or handed the lock, never runs again: the next one looks in its place. That one stays counted, as if the other
+    /// had been lost while it waited (`runnext_core::mutex_state`).
+    ///
+    /// # Safety
+    /// `this` is a `RawMutex`.
+    unsafe fn pass_on(this: *const ()) {
+        // SAFETY: the contract.
+        let this = unsafe { &*this.cast::<RawMutex>() };
+        this.spot.give(&Call::brief(), &this.heir);
+    }
+
     /// The calling goroutine is about to wait for the owner, elsewhere than in this lock's queue.
     pub(super) fn lend_to_owner(&self) {
         groups::lend_to(self.owner.load(Relaxed));
@@ -401,7 +431,11 @@ impl Gate for AtSpot<'_> {
         if !heir.is_null() {
             groups::lend_to(heir);
         }
-        (self.lock.spot).take(&mut Call::begin(), place, self.reason);
+        let lost = After {
+            call: Some(RawMutex::pass_on),
+            with: ptr::from_ref(self.lock).cast(),
+        };
+        (self.lock.spot).take(Call::begin(), place, self.reason, lost);
     }
 
     fn may_spin(&self, round: u32) -> bool {

@@ -33,7 +33,7 @@
 //! I3  `readers + PENDING` stays below `PENDING`: one above [`MAX_READERS`] panics, so that leaked guards cannot turn the
 //!     sign around.
 //! I4  One that waits and is abandoned with its runtime (`sched::wait`) is counted until it would get its token. Then it is counted out, as if it
-//!     had come and left at once; a writer with all it has announced.
+//!     had come and left at once; a writer with all it has announced. So is one that has got its token and never runs again (`g::will`).
 //!
 //! Tests: `tests/sync/rwlock.rs`.
 
@@ -42,11 +42,12 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::ptr;
 use std::sync::atomic::{AtomicI32, Ordering::*};
 
 use super::queue::Place;
 use super::raw::{self, RawMutex, Spot};
-use crate::g::{G, WaitReason};
+use crate::g::{After, G, WaitReason};
 use crate::sched::call::Call;
 
 /// What a pending writer takes off the count of readers (Go's figure).
@@ -122,8 +123,9 @@ impl RawRwLock {
             panic!("more than {MAX_READERS} read locks on one RwLock: guards are leaked somewhere");
         }
         self.writers.lend_to_owner(); // whom all readers wait for
+        let lost = self.after(RawRwLock::lose_reader);
         self.read_spot
-            .take(&mut Call::enter(), Place::Back, WaitReason::RwLockRead);
+            .take(Call::enter(), Place::Back, WaitReason::RwLockRead, lost);
         note_taken_after_wait()
     }
 
@@ -177,6 +179,35 @@ impl RawRwLock {
         unsafe { self.writers.unlock_within(call) };
     }
 
+    fn after(&self, call: unsafe fn(*const ())) -> After {
+        After {
+            call: Some(call),
+            with: ptr::from_ref(self).cast(),
+        }
+    }
+
+    /// A reader that was let in never runs again.
+    ///
+    /// # Safety
+    /// `this` is a `RawRwLock`.
+    unsafe fn lose_reader(this: *const ()) {
+        // SAFETY: the contract.
+        let this = unsafe { &*this.cast::<RawRwLock>() };
+        if this.readers.fetch_sub(1, Release) <= 0 {
+            this.unread_slow();
+        }
+    }
+
+    /// A writer that was let in never runs again.
+    ///
+    /// # Safety
+    /// `this` is a `RawRwLock`.
+    unsafe fn lose_writer(this: *const ()) {
+        // SAFETY: the contract.
+        let this = unsafe { &*this.cast::<RawRwLock>() };
+        this.undo_write(&Call::brief());
+    }
+
     /// Readers that waited for a writer go in. Those who have been abandoned count no longer; no other writer is pending before `writers` is
     /// released, so nobody waits for them to leave.
     fn admit(&self, call: &Call, waiting: i32) {
@@ -190,8 +221,9 @@ impl RawRwLock {
         self.writers.lock(WaitReason::RwLockWrite);
         let in_before = self.readers.fetch_sub(PENDING, AcqRel);
         if in_before != 0 && self.leaving.fetch_add(in_before, AcqRel) + in_before != 0 {
+            let lost = self.after(RawRwLock::lose_writer);
             self.write_spot
-                .take(&mut Call::enter(), Place::Back, WaitReason::RwLockWrite);
+                .take(Call::enter(), Place::Back, WaitReason::RwLockWrite, lost);
         }
     }
 
