@@ -207,7 +207,7 @@ fn what_is_ready_moves_nobody() {
     });
 }
 
-/// They locked a mutex that parks, or let go of one in a way that makes way.
+/// They locked a mutex that parks, or let go of one in a way that makes way, or ran the closure of a `Once`.
 #[test]
 fn contexts_and_attempts_at_locks_move_nobody() {
     let (root, empty) = (Context::background().with_cancel(), chan::never::<u8>());
@@ -225,6 +225,9 @@ fn contexts_and_attempts_at_locks_move_nobody() {
         stays("try_write", || assert!(lock.try_write().is_none()));
         stays("drop of a read lock", || drop(reading));
         stays("Debug", || assert!(format!("{shown:?}").contains("data")));
+        let cell = stays("from", || runnext::sync::OnceLock::from(1));
+        assert_eq!(stays("clone", || cell.clone()).get(), Some(&1));
+        // This one gives way.
         stays("try_recv", || assert!(empty.try_recv().is_err()));
     });
 }

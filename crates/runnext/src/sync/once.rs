@@ -64,8 +64,12 @@ impl Once {
     /// assert!(!runnext::sync::Once::new().is_completed());
     /// ```
     pub const fn new() -> Once {
+        Once::in_state(NEW)
+    }
+
+    const fn in_state(state: u32) -> Once {
         Once {
-            state: AtomicU32::new(NEW),
+            state: AtomicU32::new(state),
             inner: Lock::new(Inner {
                 runner: None,
                 queue: Queue::new(),
@@ -380,9 +384,10 @@ impl<T> Default for OnceLock<T> {
 
 impl<T> From<T> for OnceLock<T> {
     fn from(value: T) -> OnceLock<T> {
-        let cell = OnceLock::new();
-        cell.get_or_init(|| value);
-        cell
+        OnceLock {
+            once: Once::in_state(DONE), // not run: that might move the goroutine
+            value: UnsafeCell::new(Some(value)),
+        }
     }
 }
 
