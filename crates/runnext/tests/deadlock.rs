@@ -51,8 +51,12 @@ unsafe extern "C" {
 }
 
 fn run(case: &str) {
+    let (case, procs) = match case.strip_suffix(" alone") {
+        Some(case) => (case, 1),
+        None => (case, 2),
+    };
     // SAFETY: no thread-local is kept over a call that can park.
-    let rt = unsafe { runnext::Runtime::builder().procs(2).build() }.unwrap();
+    let rt = unsafe { runnext::Runtime::builder().procs(procs).build() }.unwrap();
     rt.run(|| match case {
         "channel" => {
             let (_tx, rx) = bounded::<()>(0);
@@ -69,22 +73,7 @@ fn run(case: &str) {
             let _ = rx.recv();
         }
         "locked child" => locked_child(),
-        "children" => {
-            let (tx, rx) = bounded::<u32>(0);
-            let waiters: Vec<_> = (0..3)
-                .map(|_| {
-                    let rx = rx.clone();
-                    runnext::goroutine::Builder::new()
-                        .name("starved")
-                        .spawn(move || rx.recv())
-                        .unwrap()
-                })
-                .collect();
-            for waiter in waiters {
-                let _ = waiter.join();
-            }
-            drop(tx);
-        }
+        "children" => children(),
         "threads" => {
             let (_tx, rx) = bounded::<()>(0);
             let _never = std::thread::spawn(|| runnext::chan::never::<()>().recv());
@@ -99,6 +88,8 @@ fn run(case: &str) {
             let _ = rx.recv();
         }
         "timer never" => timer_never(),
+        "timer stopped" => timer_stopped(),
+        "timer stopped by a thread" => timer_stopped_by_thread(),
         "timer" => runnext::time::sleep(Duration::from_millis(400)),
         "for ever" => {
             // SAFETY: no preconditions. The signal ends the process, which counts as success here.
@@ -168,6 +159,48 @@ fn timer_never() {
         recv(again.c()) -> _ => {}
     }
     let _ = (plain.join(), func.stop());
+}
+
+fn timer_stopped() {
+    let (tx, rx) = bounded::<()>(0);
+    runnext::go({
+        let tx = tx.clone();
+        move || tx.send(())
+    });
+    rx.recv_timeout(Duration::from_secs(3600)).unwrap();
+    let _ = rx.recv();
+}
+
+fn timer_stopped_by_thread() {
+    // In a goroutine's heap; the thread is the last to rest.
+    let timer = after_func(Duration::from_secs(3600), || ());
+    let (tx, rx) = bounded::<()>(0);
+    let last = std::thread::spawn({
+        let rx = rx.clone();
+        move || {
+            std::thread::sleep(Duration::from_millis(300));
+            assert!(timer.stop());
+            rx.recv()
+        }
+    });
+    let _ = (rx.recv(), last.join(), tx);
+}
+
+fn children() {
+    let (tx, rx) = bounded::<u32>(0);
+    let waiters: Vec<_> = (0..3)
+        .map(|_| {
+            let rx = rx.clone();
+            runnext::goroutine::Builder::new()
+                .name("starved")
+                .spawn(move || rx.recv())
+                .unwrap()
+        })
+        .collect();
+    for waiter in waiters {
+        let _ = waiter.join();
+    }
+    drop(tx);
 }
 
 fn locked_child() {
@@ -263,6 +296,25 @@ fn beside_threads_that_wait_without_a_deadline() {
 #[test]
 fn beside_timers_that_never_go_off() {
     assert_deadlock("timer never", "goroutine 1 [select]:");
+}
+
+/// The entry of a time-out that was not needed stayed in its heap, so there seemed to be something to wait for.
+#[test]
+fn after_a_time_out_that_was_not_needed() {
+    for case in ["timer stopped", "timer stopped alone"] {
+        assert_deadlock(case, "goroutine 1 [chan receive]:");
+    }
+}
+
+/// The same, where a plain thread is the last to rest.
+#[test]
+fn after_a_timer_that_a_thread_stopped() {
+    for case in [
+        "timer stopped by a thread",
+        "timer stopped by a thread alone",
+    ] {
+        assert_deadlock(case, "goroutine 1 [chan receive]:");
+    }
 }
 
 /// Its future has what it waited for; it used to count as waiting until the socket was closed.

@@ -13,7 +13,7 @@
 //! out of it, before it wakes it: so one that was woken and has not run yet does not count.
 //!
 //! # Who suspects it
-//! The last of them to rest: the P that becomes idle when threads wait (`Shared::note_rest`), or the thread that goes to sleep
+//! The last of them to rest: the P that becomes idle when threads wait, once its M has found no timer (`Shared::note_rest`), or the thread that goes to sleep
 //! when all Ps are idle ([`thread_rests`]). Each counts itself, then a full fence, then looks at the other, so one of them sees both.
 //!
 //! # Context
@@ -25,6 +25,7 @@ use std::sync::atomic::{AtomicIsize, Ordering::*, fence};
 use std::sync::{Mutex, MutexGuard};
 
 use super::Shared;
+use super::timers::NEVER;
 use crate::dump;
 use crate::fatal::Line;
 
@@ -58,13 +59,14 @@ pub(super) fn thread_rests() {
 }
 
 impl Shared {
-    /// A P has become idle. If it was the last and nothing is awaited, the monitor should have a look.
+    /// A P has become idle, and its M has found nothing to wait for, or a thread goes to sleep. If that was the last, the monitor should have a look. Timers
+    /// do not count: those that were stopped are in their heap until somebody settles it, as the M has done, and the monitor does ([`check`]).
     #[inline]
     pub(super) fn note_rest(&self) {
         fence(SeqCst); // pairs with the one in `thread_rests`
         if self.searchers.idle() == self.procs()
             && BLOCKED.load(Relaxed) > 0
-            && !self.seat.is_needed()
+            && !self.seat.hub().is_waited_for()
         {
             self.monitor.suspect_deadlock();
         }
@@ -83,7 +85,8 @@ impl Shared {
 
 /// Says so and ends the process if nothing can ever happen again.
 pub(super) fn check(shared: &Shared) {
-    if !is_certain(shared) {
+    // Timers that were stopped are none; one that is armed later is seen below.
+    if shared.next_timer_ns() != NEVER || !is_certain(shared) {
         return;
     }
     let alive = shared.live();

@@ -298,6 +298,7 @@ pub(super) fn rest(m: &'static M) -> bool {
         fence(SeqCst); // after its P became idle: pairs with the one in `timers::arm`
         let next = shared.next_timer_ns();
         if next == NEVER && !shared.seat.hub.is_waited_for() {
+            shared.note_rest(); // not before: dead entries of the heaps have left now
             return sleep(m);
         }
         if next != NEVER {

@@ -372,7 +372,6 @@ fn give_up_p(m: &'static M, p: &P) -> bool {
             return true;
         }
     }
-    shared.note_rest();
     seat::rest(m)
 }
 
