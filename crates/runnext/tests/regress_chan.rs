@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::*};
 use std::thread;
 use std::time::Duration;
 
-use common::until_waits;
+use common::{child, message, until_waits};
 use runnext::chan::{
     self, Receiver, Select, SelectedOperation, Sender, TryRecvError, TrySendError,
 };
@@ -231,4 +231,38 @@ fn values_whose_drops_panic_ended_the_process() {
     .unwrap_err();
     assert_eq!(panic.downcast_ref(), Some(&"its own"));
     assert_eq!(DROPPED.load(SeqCst), 2);
+}
+
+/// What a chosen operation had received, or was to send, was dropped by the panic about its misuse: a second one there ended the process.
+#[test]
+fn values_that_panic_in_their_drop_survive_a_misused_select() {
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("bomb");
+        }
+    }
+    child(&[], || {
+        let ((tx, rx), (other, others)) = (chan::bounded(1), chan::bounded(1));
+        let panics = |says: &str, misuse: &dyn Fn(SelectedOperation<'_>)| {
+            assert!(tx.send(Bomb).is_ok());
+            let mut select = Select::new();
+            select.recv(&rx);
+            let op = select.select();
+            let payload = catch_unwind(AssertUnwindSafe(|| misuse(op))).unwrap_err();
+            assert!(message(&*payload).contains(says), "{}", message(&*payload));
+        };
+        panics("not completed", &|op| drop(op));
+        panics("not a receive from this channel", &|op| {
+            let _ = op.recv(&others);
+        });
+        panics("not a send to this channel", &|op| {
+            let _ = op.send(&other, Bomb);
+        });
+        panics("already", &|op| {
+            let _op = op;
+            panic!("already");
+        });
+    })
+    .passed();
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use common::{built, child, runtime, thread_id, until};
+use common::{built, child, message, runtime, thread_id, until};
 use runnext::chan::{Select, TryRecvError};
 use runnext::context::Context;
 use runnext::sync::{Mutex, RwLock, WaitGroup};
@@ -282,4 +282,27 @@ fn a_cell_may_outlive_what_its_value_borrows() {
     assert_eq!(Arc::strong_count(&counted), 2);
     drop(cells);
     assert_eq!(Arc::strong_count(&counted), 1);
+}
+
+/// A task of `WaitGroup::go` that panicked, when somebody else had said that it was done, ended the process: the second panic came in a drop.
+#[test]
+fn a_task_that_panics_may_have_been_done_before() {
+    child(&[], || {
+        runtime(1).run(|| {
+            let group = WaitGroup::new();
+            let theirs = group.clone();
+            let task = group.go(move || {
+                theirs.done();
+                panic!("the first");
+            });
+            let error = task.join().unwrap_err();
+            assert_eq!(message(&*error), "the first");
+            // Without a panic of its own it says so.
+            let theirs = group.clone();
+            let task = group.go(move || theirs.done());
+            let error = task.join().unwrap_err();
+            assert!(message(&*error).contains("more often"));
+        });
+    })
+    .passed();
 }

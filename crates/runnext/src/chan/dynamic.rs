@@ -25,6 +25,7 @@ use super::{Chan, Receiver, Sender};
 use crate::goroutine::{self, Goroutine};
 use crate::instant::Instant;
 use crate::sched::call::Call;
+use crate::swallow;
 
 /// A `select` over a set of operations that is put together at run time; [`select!`](crate::select) is faster.
 ///
@@ -521,10 +522,10 @@ impl SelectedOperation<'_> {
     /// assert_eq!(select.select().send(&tx, "too late"), Err(SendError("too late")));
     /// ```
     pub fn send<T>(self, tx: &Sender<T>, value: T) -> Result<(), SendError<T>> {
-        assert!(
-            self.place.is_none() && self.is_from(tx.chan()),
-            "the chosen operation is not a send to this channel"
-        );
+        if self.place.is_some() || !self.is_from(tx.chan()) {
+            swallow::panics(|| drop(value)); // one panic at a time
+            panic!("the chosen operation is not a send to this channel");
+        }
         let this = ManuallyDrop::new(self);
         if this.closed {
             return Err(SendError(value));
@@ -575,10 +576,11 @@ impl Drop for SelectedOperation<'_> {
                 None => unsafe { (self.give_up)(self.end, &call) },
             }
         }
-        if let Some(place) = &mut self.place
-            && self.by.as_ref().is_some_and(|by| *by != By::me())
-        {
-            place.full = false; // it may belong to another thread: see the header
+        if let Some(mut place) = self.place.take() {
+            if self.by.as_ref().is_some_and(|by| *by != By::me()) {
+                place.full = false; // it may belong to another thread: see the header
+            }
+            swallow::panics(|| drop(place)); // one panic at a time
         }
         if !thread::panicking() {
             panic!(

@@ -15,6 +15,7 @@ use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::*};
+use std::thread;
 
 use super::queue::{Node, Place, Queue};
 use crate::g::WaitReason;
@@ -135,20 +136,24 @@ impl WaitGroup {
     /// ```
     #[track_caller]
     pub fn done(&self) {
+        if !self.is_one_done() {
+            once_too_often();
+        }
+    }
+
+    /// One thing is done. False: nothing was left to do.
+    fn is_one_done(&self) -> bool {
         let state = &self.inner.state;
         let mut old = state.load(Relaxed);
         loop {
             if old < ONE {
-                once_too_often();
+                return false;
             }
             if old == ONE | WAITING {
-                if !self.inner.last_done() {
-                    once_too_often();
-                }
-                return;
+                return self.inner.last_done();
             }
             match state.compare_exchange_weak(old, old - ONE, Release, Relaxed) {
-                Ok(_) => return,
+                Ok(_) => return true,
                 Err(now) => old = now,
             }
         }
@@ -219,7 +224,9 @@ struct Done(WaitGroup);
 
 impl Drop for Done {
     fn drop(&mut self) {
-        self.0.done();
+        if !self.0.is_one_done() && !thread::panicking() {
+            once_too_often();
+        }
     }
 }
 
