@@ -306,7 +306,8 @@ impl<'a> Select<'a> {
     /// If none is, at one moment.
     ///
     /// # Blocks
-    /// Only in one case: the chosen receive was matched with a send of another [`Select`] whose value has not been supplied yet.
+    /// Only in one case: the chosen receive was matched with a send of another [`Select`] whose value has not been supplied yet. Then it waits for that,
+    /// however long [that sender](SelectedOperation) takes.
     pub fn try_select(&mut self) -> Result<SelectedOperation<'a>, TrySelectError> {
         self.run(Limit::Now).ok_or(TrySelectError)
     }
@@ -325,7 +326,7 @@ impl<'a> Select<'a> {
     /// If the time is over.
     ///
     /// # Blocks
-    /// The goroutine, until an operation is ready. On a plain thread, the thread.
+    /// The goroutine, until an operation is ready. On a plain thread, the thread. In one case for longer than that: as [`try_select`](Self::try_select).
     pub fn select_timeout(
         &mut self,
         timeout: Duration,
@@ -340,7 +341,7 @@ impl<'a> Select<'a> {
     /// If it has passed.
     ///
     /// # Blocks
-    /// The goroutine, until an operation is ready. On a plain thread, the thread.
+    /// The goroutine, until an operation is ready. On a plain thread, the thread. In one case for longer than that: as [`try_select`](Self::try_select).
     ///
     /// # Example
     /// ```
@@ -410,7 +411,9 @@ impl fmt::Debug for Select<'_> {
 
 /// An operation that was chosen by a [`Select`] and must be completed, which does not block.
 ///
-/// For a send to a bounded channel a place in the buffer is reserved until then.
+/// For a send to a bounded channel a place in the buffer is reserved until then. At a rendezvous channel a receiver is, which waits: neither its time-out nor
+/// anything else ends that wait. So a send is to be completed at once. If its goroutine does not run for long (its group is throttled), or never
+/// again (its runtime was shut down), the receiver waits as long.
 ///
 /// # Panics
 /// Dropping an operation that was not completed panics: a peer may be waiting for it. What was received is dropped; it is lost if the operation was

@@ -474,7 +474,8 @@ impl<T> Receiver<T> {
     /// If there is no value (on a rendezvous channel: no waiting sender); and if, in addition, the channel is closed.
     ///
     /// # Blocks
-    /// Only in one case: it was matched with a send of a [`Select`](super::Select) whose value has not been supplied yet.
+    /// Only in one case: it was matched with a send of a [`Select`](super::Select) whose value has not been supplied yet. Then it waits for that, however
+    /// long [that sender](super::SelectedOperation) takes.
     #[inline]
     pub fn try_recv(&self) -> Result<T, TryRecvError> {
         let Some(chan) = self.chan() else {
@@ -503,7 +504,8 @@ impl<T> Receiver<T> {
     /// If the time is over, or the channel is empty and closed.
     ///
     /// # Blocks
-    /// The goroutine, until there is a value. On a plain thread, the thread.
+    /// The goroutine, until there is a value. On a plain thread, the thread. In one case for longer than that: once it was matched with a send of a
+    /// [`Select`](super::Select) it waits for the value, however long [that sender](super::SelectedOperation) takes.
     pub fn recv_timeout(&self, timeout: Duration) -> Result<T, RecvTimeoutError> {
         self.recv_in_time(Instant::after(timeout).as_ns())
     }
@@ -522,7 +524,8 @@ impl<T> Receiver<T> {
     /// If the deadline has passed, or the channel is empty and closed.
     ///
     /// # Blocks
-    /// The goroutine, until there is a value. On a plain thread, the thread.
+    /// The goroutine, until there is a value. On a plain thread, the thread. In one case for longer than that: once it was matched with a send of a
+    /// [`Select`](super::Select) it waits for the value, however long [that sender](super::SelectedOperation) takes.
     pub fn recv_deadline(&self, deadline: Instant) -> Result<T, RecvTimeoutError> {
         self.recv_in_time(deadline.as_ns())
     }

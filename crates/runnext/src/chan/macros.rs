@@ -93,7 +93,8 @@
 ///
 /// # Blocks
 /// The goroutine, until an operation is ready. With `default`, only after a sender was chosen that uses
-/// [`Select`](crate::chan::Select) and has not said yet what it sends. On a plain thread, the thread.
+/// [`Select`](crate::chan::Select) and has not said yet what it sends: that is waited for, also beyond a time-out, however long
+/// [that sender](crate::chan::SelectedOperation) takes. On a plain thread, the thread.
 #[macro_export]
 macro_rules! select {
     ($($cases:tt)*) => {
