@@ -5,13 +5,14 @@
 //! hands of a handle, which cannot outlive the scope, or dropped: what may outlive it, a `Goroutine` or a waker, keeps no
 //! result (`runnext_core::life`, I1).
 
-use std::fmt;
 use std::marker::PhantomData;
 use std::panic::{self, AssertUnwindSafe, Location};
 use std::sync::atomic::{AtomicUsize, Ordering::*};
+use std::{fmt, io, mem};
 
 use crate::g::{After, WaitReason};
-use crate::goroutine::{Goroutine, JoinHandle, current_shared};
+use crate::goroutine::{Builder, Goroutine, JoinHandle, current_shared};
+use crate::sched::Shared;
 use crate::sched::call::Call;
 use crate::sched::spawn::{self, Body, Options, Outcome};
 use crate::sched::wait::Waiter;
@@ -193,20 +194,82 @@ impl<'scope> Scope<'scope, '_> {
             stack_class: None,
             group: None,
         };
+        match self.start(shared, options, f) {
+            Ok(handle) => handle,
+            Err(e) => panic!("cannot start a goroutine: {e}"),
+        }
+    }
+
+    fn start<F, T>(
+        &'scope self,
+        shared: &Shared,
+        options: Options<'_>,
+        f: F,
+    ) -> io::Result<ScopedJoinHandle<'scope, T>>
+    where
+        F: FnOnce() -> T + Send + 'scope,
+        T: Send + 'scope,
+    {
         let state = &self.state;
         state.running.fetch_add(1, Relaxed);
+        let counted = Counted(state);
         // SAFETY: the scope waits for the child, so 'scope outlives it; Send by the bounds.
-        match unsafe { spawn::spawn(shared, options, Child { f, state }) } {
-            Ok(g) => ScopedJoinHandle {
-                // SAFETY: the header counts one handle for us, and its result is a T.
-                inner: unsafe { JoinHandle::new(g) },
-                state,
-            },
-            Err(e) => {
-                state.running.fetch_sub(1, Relaxed);
-                panic!("cannot start a goroutine: {e}")
-            }
-        }
+        let g = unsafe { spawn::spawn(shared, options, Child { f, state }) }?;
+        mem::forget(counted); // the child's now
+        Ok(ScopedJoinHandle {
+            // SAFETY: the header counts one handle for us, and its result is a T.
+            inner: unsafe { JoinHandle::new(g) },
+            state,
+        })
+    }
+}
+
+/// A child that was counted and has not been started: the scope need not wait for it. Whoever starts one is counted too, so this is never the last.
+struct Counted<'a>(&'a State);
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.running.fetch_sub(1, Relaxed);
+    }
+}
+
+impl Builder {
+    /// Starts the goroutine in a scope; like [`spawn`](Self::spawn), but `f` may borrow what outlives the scope.
+    ///
+    /// # Errors
+    /// As [`spawn`](Self::spawn).
+    ///
+    /// # Panics
+    /// As [`spawn`](Self::spawn).
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::goroutine::Builder;
+    ///
+    /// #[runnext::main]
+    /// fn main() -> std::io::Result<()> {
+    ///     let text = String::from("borrowed");
+    ///     runnext::scope(|s| {
+    ///         let counter = Builder::new().name("counter").spawn_scoped(s, || text.len())?;
+    ///         assert_eq!(counter.goroutine().name(), Some("counter"));
+    ///         assert_eq!(counter.join().unwrap(), 8);
+    ///         Ok(())
+    ///     })
+    /// }
+    /// ```
+    #[track_caller]
+    pub fn spawn_scoped<'scope, 'env, F, T>(
+        mut self,
+        scope: &'scope Scope<'scope, 'env>,
+        f: F,
+    ) -> io::Result<ScopedJoinHandle<'scope, T>>
+    where
+        F: FnOnce() -> T + Send + 'scope,
+        T: Send + 'scope,
+    {
+        let shared = current_shared("goroutine::Builder::spawn_scoped");
+        let options = self.options(Location::caller())?;
+        scope.start(shared, options, f)
     }
 }
 

@@ -2,12 +2,14 @@
 
 mod common;
 
+use std::io::ErrorKind;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 
 use common::{Counted, message, runtime};
-use runnext::{scope, yield_now};
+use runnext::goroutine::Builder;
+use runnext::{TaskGroup, scope, yield_now};
 
 #[runnext::test(procs = 2)]
 fn children_borrow_and_mutate_the_callers_frame() {
@@ -212,4 +214,27 @@ fn many_short_scopes() {
         });
     }
     assert_eq!(total.load(Relaxed), 10_000);
+}
+
+#[test]
+fn a_builder_starts_in_a_scope() {
+    let other = runtime(1);
+    let theirs = TaskGroup::new("theirs");
+    let inside = other.run(|| theirs.go(|| ()));
+    runtime(1).run(|| {
+        let mut done = 0;
+        scope(|s| {
+            // Refused, in either way, they are not waited for.
+            let refused = Builder::new().stack_size(0).spawn_scoped(s, || ());
+            assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidInput);
+            let foreign = Builder::new().group(&theirs);
+            let spawn = AssertUnwindSafe(|| foreign.spawn_scoped(s, || ()));
+            assert!(panic::catch_unwind(spawn).is_err());
+            let named = Builder::new().name("named");
+            let named = named.spawn_scoped(s, || done += 1).unwrap();
+            assert_eq!(named.goroutine().name(), Some("named"));
+        });
+        assert_eq!(done, 1);
+    });
+    drop(inside);
 }

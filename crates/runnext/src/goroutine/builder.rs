@@ -150,7 +150,7 @@ impl Builder {
         unsafe { Ok(JoinHandle::new(spawn::spawn(shared, options, f)?)) }
     }
 
-    fn options(&mut self, site: &'static Location<'static>) -> io::Result<Options<'_>> {
+    pub(crate) fn options(&mut self, site: &'static Location<'static>) -> io::Result<Options<'_>> {
         let stack_class = self.stack_size.map(stack::class_for).transpose()?;
         let ext = self.name.take().map(|name| {
             Box::new(Ext {

@@ -91,6 +91,21 @@ impl Node {
         call.park(reason);
     }
 
+    /// As [`wait`](Self::wait), at the back, for a timed node: until the deadline at most. False: the deadline has come.
+    pub(super) fn wait_until(
+        self,
+        call: &mut Call,
+        queue: &Lock<Queue>,
+        mut locked: LockGuard<'_, Queue>,
+        reason: WaitReason,
+        deadline_ns: u64,
+    ) -> bool {
+        // SAFETY: as in `wait`, or, if the deadline ends the wait, until it was taken out.
+        unsafe { locked.0.push_back(&self.0) };
+        drop(locked);
+        self.sleep_until(call, queue, reason, deadline_ns)
+    }
+
     /// Queues the caller up, does `then`, and waits until a waker has taken it out. All in one call: a wake-up that comes
     /// meanwhile is not lost.
     pub(super) fn wait_after(
@@ -115,10 +130,22 @@ impl Node {
         deadline_ns: u64,
         then: impl FnOnce(&Call),
     ) -> bool {
-        let ticket = self.0.ticket.expect("a timed node");
-        // SAFETY: as in `wait`, or, if the deadline ends the wait, until we have taken it out below.
+        // SAFETY: as in `wait`, or, if the deadline ends the wait, until it was taken out.
         unsafe { queue.lock().0.push_back(&self.0) };
         then(call);
+        self.sleep_until(call, queue, reason, deadline_ns)
+    }
+
+    /// Waits in the queue until the deadline at most, and is in it no more afterwards; it stays in its place, in the caller's frame. False: the deadline has
+    /// come.
+    fn sleep_until(
+        &self,
+        call: &mut Call,
+        queue: &Lock<Queue>,
+        reason: WaitReason,
+        deadline_ns: u64,
+    ) -> bool {
+        let ticket = self.0.ticket.expect("a timed node");
         let woken = park_until(call, ticket, deadline_ns, reason);
         if !woken {
             // A waker that came too late may have taken it out; it has not looked at it since.

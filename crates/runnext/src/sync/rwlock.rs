@@ -22,6 +22,7 @@
 //! read:    readers += 1; negative: wait for a token at `read_spot`. With the token the lock is held: no second try
 //! unread:  readers -= 1; negative: leaving -= 1; the one that makes it 0 leaves a token at `write_spot`
 //! write:   1 take `writers`  2 n = readers; readers -= PENDING  3 n readers in: leaving += n; not 0: wait at `write_spot`
+//! downgrade: as unwrite, but readers += PENDING + 1
 //! unwrite: 1 n = (readers += PENDING)  2 n tokens at `read_spot`  3 release `writers`
 //! ```
 //!
@@ -40,6 +41,7 @@
 use std::cell::UnsafeCell;
 use std::fmt;
 use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::ptr;
@@ -240,6 +242,23 @@ impl RawRwLock {
             unsafe { self.writers.unlock_here() };
         }
         free
+    }
+
+    /// The write lock becomes a read lock; the caller gives what it gets back to `unread`. No writer comes between: one more reader is in before `writers`
+    /// is released. Not inlined: see `raw`, "Context".
+    ///
+    /// # Safety
+    /// As for [`unwrite`](Self::unwrite).
+    #[inline(never)]
+    unsafe fn downgrade(&self) -> *const G {
+        let waiting = self.readers.fetch_add(PENDING + 1, AcqRel) + PENDING;
+        let holder = raw::note_taken();
+        if waiting > 0 {
+            self.let_in(waiting);
+        }
+        // SAFETY: a writer holds it.
+        unsafe { self.writers.unlock() };
+        holder
     }
 
     /// What those who waited lent to the caller is theirs again.
@@ -497,6 +516,35 @@ pub struct RwLockWriteGuard<'a, T: ?Sized> {
     lock: &'a RwLock<T>,
     /// Sent and shared as what it gives access to.
     _data: PhantomData<&'a mut T>,
+}
+
+impl<'a, T: ?Sized> RwLockWriteGuard<'a, T> {
+    /// Makes it a read lock, with no writer in between; readers that wait come in too. As std's, it is not a method, since the data might have one of that name.
+    ///
+    /// # Blocks
+    /// As dropping it.
+    ///
+    /// # Example
+    /// ```
+    /// use runnext::sync::{RwLock, RwLockWriteGuard};
+    ///
+    /// let version = RwLock::new(1);
+    /// let mut writing = version.write();
+    /// *writing += 1;
+    /// let reading = RwLockWriteGuard::downgrade(writing);
+    /// assert_eq!(*version.try_read().unwrap(), 2); // others may read now
+    /// assert!(version.try_write().is_none());
+    /// # drop(reading);
+    /// ```
+    pub fn downgrade(guard: Self) -> RwLockReadGuard<'a, T> {
+        let lock = ManuallyDrop::new(guard).lock;
+        RwLockReadGuard {
+            lock,
+            // SAFETY: this was the guard, and it is not dropped.
+            holder: unsafe { lock.raw.downgrade() },
+            _data: PhantomData,
+        }
+    }
 }
 
 // SAFETY: it gives `&mut T` to whatever thread it is on, and may be dropped anywhere. Not derived, because a shared `RwLock` asks

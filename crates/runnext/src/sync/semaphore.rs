@@ -11,9 +11,11 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering::*};
+use std::time::Duration;
 
 use super::queue::{Node, Place, Queue};
 use crate::g::WaitReason;
+use crate::instant::Instant;
 use crate::lock::Lock;
 use crate::sched::call::Call;
 
@@ -100,6 +102,28 @@ impl Semaphore {
         Permit { semaphore: self }
     }
 
+    /// As [`acquire`](Self::acquire), for so long at most. None: the time is over.
+    ///
+    /// # Blocks
+    /// The goroutine (on a plain thread, the thread), until a permit is free and all earlier waiters have theirs.
+    ///
+    /// # Example
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// # #[runnext::main] fn main() {
+    /// let one = runnext::sync::Semaphore::new(1);
+    /// let mine = one.acquire_timeout(Duration::from_secs(1));
+    /// assert!(mine.is_some() && one.acquire_timeout(Duration::from_millis(1)).is_none());
+    /// drop(mine);
+    /// assert!(one.acquire_timeout(Duration::ZERO).is_some());
+    /// # }
+    /// ```
+    pub fn acquire_timeout(&self, timeout: Duration) -> Option<Permit<'_>> {
+        let taken = self.take_free() || self.take_until(Instant::after(timeout).as_ns());
+        taken.then(|| Permit { semaphore: self })
+    }
+
     /// Takes a permit if one is free. While others wait for permits none is free: those that come back go to the waiters.
     ///
     /// ```
@@ -172,26 +196,50 @@ impl Semaphore {
         let mut call = Call::begin();
         let node = Node::new(&call);
         let queue = self.queue.lock();
+        if !self.take_or_announce() {
+            node.wait(
+                &mut call,
+                queue,
+                |queue| queue,
+                Place::Back,
+                WaitReason::Semaphore,
+            );
+        }
+    }
+
+    #[cold]
+    fn take_until(&self, deadline_ns: u64) -> bool {
+        let mut call = Call::begin();
+        let node = Node::timed(&call);
+        let queue = self.queue.lock();
+        if self.take_or_announce() {
+            return true;
+        }
+        let reason = WaitReason::Semaphore;
+        let taken = node.wait_until(&mut call, &self.queue, queue, reason, deadline_ns);
+        if !taken {
+            let queue = self.queue.lock();
+            if queue.is_empty() {
+                self.state.fetch_and(!WAITING, Relaxed); // no permit is free if it was set (I1)
+            }
+        }
+        taken
+    }
+
+    /// Takes a free permit, or says that somebody waits. Under the lock.
+    fn take_or_announce(&self) -> bool {
         let mut old = self.state.load(Relaxed);
         loop {
-            let (new, wait) = if old >= ONE {
-                (old - ONE, false)
+            let (new, taken) = if old >= ONE {
+                (old - ONE, true)
             } else {
-                (old | WAITING, true)
+                (old | WAITING, false)
             };
             match self.state.compare_exchange_weak(old, new, Acquire, Relaxed) {
-                Ok(_) if wait => break,
-                Ok(_) => return,
+                Ok(_) => return taken,
                 Err(now) => old = now,
             }
         }
-        node.wait(
-            &mut call,
-            queue,
-            |queue| queue,
-            Place::Back,
-            WaitReason::Semaphore,
-        );
     }
 
     #[cold]

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 
-use runnext::sync::{Barrier, Mutex, RwLock};
+use runnext::sync::{Barrier, Mutex, RwLock, RwLockWriteGuard};
 
 use crate::{mixed, on, on_each, settle};
 
@@ -208,4 +208,56 @@ fn a_leaked_read_guard_keeps_writers_out() {
     let lock = RwLock::new(());
     std::mem::forget(lock.read());
     assert!(lock.try_read().is_some() && lock.try_write().is_none());
+}
+
+/// Readers that wait come in with it, and a writer does not before all have left.
+#[test]
+fn a_writer_becomes_a_reader() {
+    on(1, || {
+        let lock = Arc::new(RwLock::new(vec![0]));
+        let mut writing = lock.write();
+        let writer = runnext::go({
+            let lock = Arc::clone(&lock);
+            move || lock.write().push(2)
+        });
+        let reader = runnext::go({
+            let lock = Arc::clone(&lock);
+            move || lock.read().clone()
+        });
+        settle();
+        writing.push(1);
+        let reading = RwLockWriteGuard::downgrade(writing);
+        assert_eq!(reader.join().unwrap(), [0, 1]);
+        settle();
+        assert!(!writer.is_finished());
+        assert_eq!(*reading, [0, 1]);
+        drop(reading);
+        writer.join().unwrap();
+        assert_eq!(*lock.try_write().unwrap(), [0, 1, 2]);
+    });
+}
+
+/// Of what it wrote nothing has changed before it has left as a reader.
+#[test]
+fn downgrade_hammer() {
+    on_each(|| {
+        let lock = RwLock::new(0_usize);
+        mixed(10, |i| {
+            for round in 0..300 {
+                if (round + i) % 3 != 0 {
+                    let _reading = lock.read();
+                    continue;
+                }
+                let mut writing = lock.write();
+                *writing += 1;
+                let mine = *writing;
+                let reading = RwLockWriteGuard::downgrade(writing);
+                if round % 30 == 0 {
+                    runnext::yield_now();
+                }
+                assert_eq!(*reading, mine);
+            }
+        });
+        assert_eq!(*lock.try_write().unwrap(), 1_000);
+    });
 }

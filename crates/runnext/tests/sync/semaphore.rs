@@ -1,5 +1,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::*};
+use std::time::Duration;
 
 use runnext::sync::{Mutex, Semaphore};
 
@@ -82,4 +83,48 @@ fn a_permit_may_be_dropped_elsewhere_and_by_a_panic() {
 fn too_many_permits_panic() {
     let s = Semaphore::new(usize::MAX / 2);
     s.add_permits(1);
+}
+
+/// Who gives up leaves the queue as if it had never been there.
+#[test]
+fn who_gives_up_keeps_nobody_back() {
+    on_each(|| {
+        let s = Arc::new(Semaphore::new(0));
+        assert!(s.acquire_timeout(Duration::ZERO).is_none());
+        assert!(s.acquire_timeout(Duration::from_millis(1)).is_none());
+        s.add_permits(1);
+        assert_eq!(s.available_permits(), 1);
+        s.acquire_timeout(Duration::from_millis(1))
+            .unwrap()
+            .forget();
+        // One that waits behind it gets the next one, however long it takes.
+        let theirs = Arc::clone(&s);
+        let behind = runnext::go(move || theirs.acquire_timeout(Duration::MAX).unwrap().forget());
+        assert!(s.acquire_timeout(Duration::from_millis(1)).is_none());
+        s.add_permits(1);
+        behind.join().unwrap();
+        assert!(s.try_acquire().is_none());
+    });
+}
+
+#[test]
+fn permits_and_time_outs_at_once_lose_none() {
+    on_each(|| {
+        let s = Semaphore::new(2);
+        let inside = AtomicUsize::new(0);
+        mixed(10, |i| {
+            for round in 0..200 {
+                let limit = Duration::from_micros((round * 7 + i as u64) % 50);
+                let Some(permit) = s.acquire_timeout(limit) else {
+                    continue;
+                };
+                assert!(inside.fetch_add(1, Relaxed) < 2);
+                runnext::yield_now();
+                inside.fetch_sub(1, Relaxed);
+                drop(permit);
+            }
+        });
+        assert_eq!(s.available_permits(), 2);
+        assert!(s.try_acquire().is_some());
+    });
 }
