@@ -252,6 +252,48 @@ fn a_write_lock_is_passed_on_by_one_that_never_ran() {
     *lock.write() += 1;
 }
 
+/// Runtimes stop while their goroutines and threads fight for locks, wherever each of them is just then: the locks stay usable.
+#[test]
+fn locks_survive_runtimes_that_stop_in_the_middle_of_a_fight() {
+    let (lock, shared) = (Arc::new(Mutex::new(0)), Arc::new(RwLock::new(0)));
+    let over = Arc::new(AtomicBool::new(false));
+    let fighter = || {
+        let (lock, shared) = (Arc::clone(&lock), Arc::clone(&shared));
+        move || {
+            *lock.lock() += 1;
+            *shared.write() += 1;
+            assert!(*shared.read() > 0);
+        }
+    };
+    let threads = [(); 2].map(|()| {
+        let (fight, over) = (fighter(), Arc::clone(&over));
+        thread::spawn(move || {
+            while !over.load(Relaxed) {
+                fight();
+            }
+        })
+    });
+    for round in 0..60 {
+        let rt = runtime(1 + round % 2);
+        for n in 0..8 {
+            let fight = fighter();
+            rt.go(move || {
+                let _tied = (n == 0).then(runnext::lock_os_thread);
+                loop {
+                    fight();
+                }
+            });
+        }
+        let before = *lock.lock();
+        until(|| *lock.lock() > before + 50 * (round % 4));
+        rt.shutdown(Duration::ZERO);
+        *lock.lock() += 1;
+        *shared.write() += 1;
+    }
+    over.store(true, Relaxed);
+    threads.into_iter().for_each(|t| t.join().unwrap());
+}
+
 /// One that computed when its runtime stopped took a value with its next call, and then stopped with it.
 #[test]
 fn one_that_still_computes_takes_nothing_more() {

@@ -101,6 +101,15 @@ impl Call {
         Call::new(m, true)
     }
 
+    /// As [`enter`](Self::enter), for one with whom others reckon already: one that is abandoned, and has no P any more, does not stop before it has done what it
+    /// owes them, on which it is a [`stray`](Self::stray).
+    #[inline]
+    pub(crate) fn enter_to_give() -> Call {
+        let mut call = Call::brief();
+        call.brief = call.m.is_none();
+        call
+    }
+
     /// As [`brief`](Self::brief), for one that cannot do without its P: the abandoned stop here.
     #[inline]
     pub(super) fn brief_with_p() -> Call {
@@ -129,6 +138,15 @@ impl Call {
     #[inline]
     pub(crate) fn g(&self) -> Option<&'static G> {
         self.m.and_then(M::g)
+    }
+
+    /// The calling goroutine, if it is abandoned and its thread gets no P for it any more.
+    #[inline]
+    pub(crate) fn stray(&self) -> Option<&'static G> {
+        match self.m {
+            Some(_) => None,
+            None => m::current().and_then(M::g),
+        }
     }
 
     /// Who is calling.

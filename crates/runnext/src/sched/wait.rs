@@ -61,7 +61,7 @@ pub(super) enum Who {
 
 impl Waiter {
     #[inline]
-    pub(super) fn goroutine(g: &G) -> Waiter {
+    pub(crate) fn goroutine(g: &G) -> Waiter {
         Waiter(g.ptr().addr())
     }
 

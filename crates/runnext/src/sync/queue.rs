@@ -29,9 +29,9 @@ use std::ptr::NonNull;
 use runnext_core::waitlist::{self, WaitList};
 use runnext_sys::clock;
 
-use crate::g::WaitReason;
+use crate::g::{G, WaitReason};
 use crate::lock::{Lock, LockGuard};
-use crate::sched::call::Call;
+use crate::sched::call::{self, Call};
 use crate::sched::groups::Rank;
 use crate::sched::timers::park_until;
 use crate::sched::wait::{Ticket, Waiter};
@@ -68,6 +68,23 @@ impl Node {
             waiter,
             ticket: Some(waiter.draw()),
         }))
+    }
+
+    /// A node for one that is abandoned, in the queue as if it had been abandoned there: who finds it passes it by. The caller stays in this frame for good.
+    pub(super) fn leave_in<T>(
+        g: &G,
+        call: Call,
+        mut locked: LockGuard<'_, T>,
+        queue: impl FnOnce(&mut T) -> &mut Queue,
+    ) -> ! {
+        let node = Node(waitlist::Node::new(Entry {
+            waiter: Waiter::goroutine(g),
+            ticket: None,
+        }));
+        // SAFETY: the node stays where it is for good.
+        unsafe { queue(&mut locked).0.push_back(&node.0) };
+        drop((locked, call));
+        call::stop_here_for_good()
     }
 
     /// Queues the caller up, unlocks, and waits until a waker has taken it out.

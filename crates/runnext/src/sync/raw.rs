@@ -81,6 +81,9 @@ impl Spot {
     /// Takes a token, waiting for one if there is none. `lost` is what is done with it if the caller's runtime stops before the caller has gone on:
     /// then this never returns.
     pub(super) fn take(&self, mut call: Call, place: Place, reason: WaitReason, lost: After) {
+        if let Some(g) = call.stray() {
+            self.take_in_vain(call, g, lost);
+        }
         let g = call.g().filter(|g| g.has_stack());
         if let Some(g) = g {
             g.make_will(reason, lost);
@@ -92,6 +95,20 @@ impl Spot {
         {
             call::stop_here_for_good();
         }
+    }
+
+    /// As [`take`](Self::take), by one that is abandoned and cannot wait any more: others reckon with it, so it does not just stop.
+    #[cold]
+    fn take_in_vain(&self, call: Call, g: &G, lost: After) -> ! {
+        let mut inner = self.inner.lock();
+        if inner.tokens == 0 {
+            Node::leave_in(g, call, inner, |inner| &mut inner.queue);
+        }
+        inner.tokens -= 1;
+        drop((inner, call));
+        // SAFETY: once, and the caller borrows what it is done with.
+        unsafe { lost.run() };
+        call::stop_here_for_good()
     }
 
     fn take_within(&self, call: &mut Call, place: Place, reason: WaitReason) {
@@ -291,7 +308,7 @@ impl RawMutex {
     fn unlock_slow(&self, left: Contended) {
         give_back_own();
         self.state.unlock_slow(left, |token| {
-            let mut call = Call::enter();
+            let mut call = Call::enter_to_give();
             self.spot.give(&call, &self.heir);
             if token == Token::Lock {
                 call.make_way();

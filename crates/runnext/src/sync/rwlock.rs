@@ -34,7 +34,8 @@
 //! I3  `readers + PENDING` stays below `PENDING`: one above [`MAX_READERS`] panics, so that leaked guards cannot turn the
 //!     sign around.
 //! I4  One that waits and is abandoned with its runtime (`sched::wait`) is counted until it would get its token. Then it is counted out, as if it
-//!     had come and left at once; a writer with all it has announced. So is one that has got its token and never runs again (`g::will`).
+//!     had come and left at once; a writer with all it has announced. So is one that has got its token and never runs again (`g::will`), or has no
+//!     processor to wait with any more when it would begin to.
 //!
 //! Tests: `tests/sync/rwlock.rs`.
 
@@ -126,8 +127,12 @@ impl RawRwLock {
         }
         self.writers.lend_to_owner(); // whom all readers wait for
         let lost = self.after(RawRwLock::lose_reader);
-        self.read_spot
-            .take(Call::enter(), Place::Back, WaitReason::RwLockRead, lost);
+        self.read_spot.take(
+            Call::enter_to_give(),
+            Place::Back,
+            WaitReason::RwLockRead,
+            lost,
+        );
         note_taken_after_wait()
     }
 
@@ -224,8 +229,12 @@ impl RawRwLock {
         let in_before = self.readers.fetch_sub(PENDING, AcqRel);
         if in_before != 0 && self.leaving.fetch_add(in_before, AcqRel) + in_before != 0 {
             let lost = self.after(RawRwLock::lose_writer);
-            self.write_spot
-                .take(Call::enter(), Place::Back, WaitReason::RwLockWrite, lost);
+            self.write_spot.take(
+                Call::enter_to_give(),
+                Place::Back,
+                WaitReason::RwLockWrite,
+                lost,
+            );
         }
     }
 
