@@ -230,13 +230,6 @@ impl Queue {
         }
     }
 
-    /// As [`pop`](Self::pop), of a queue in which there is one at most: whether it was there, and is gone.
-    pub(super) fn pop_only(&mut self) -> (Option<Waiter>, bool) {
-        let mut gone = 0;
-        let waiter = self.pop_node(&mut gone).map(|node| node.waiter);
-        (waiter, gone != 0)
-    }
-
     /// Takes out the first that still waits; it stays put until the caller wakes it. Adds to `gone` those it passes over because they are.
     fn pop_node(&mut self, gone: &mut usize) -> Option<&'static waitlist::Node<Entry>> {
         loop {

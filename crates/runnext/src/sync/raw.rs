@@ -153,21 +153,6 @@ impl Spot {
         }
     }
 
-    /// Gives a token to the one goroutine or thread that ever waits here. False: it has been abandoned, and no token was left.
-    #[must_use]
-    pub(super) fn give_to_one(&self, call: &Call) -> bool {
-        let (waiter, gone) = {
-            let mut inner = self.inner.lock();
-            let (waiter, gone) = inner.queue.pop_only();
-            inner.tokens += usize::from(waiter.is_none() && !gone);
-            (waiter, gone)
-        };
-        if let Some(waiter) = waiter {
-            call.wake(waiter);
-        }
-        !gone
-    }
-
     /// Gives `n` tokens at once, one for each of `n` that wait or are about to. Returns how many of these have been abandoned and got none.
     #[must_use]
     pub(super) fn give_many(&self, call: &Call, n: usize) -> usize {

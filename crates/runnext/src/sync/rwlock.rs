@@ -168,8 +168,8 @@ impl RawRwLock {
     fn unread_slow(&self) {
         if self.leaving.fetch_sub(1, AcqRel) == 1 {
             let call = Call::brief();
-            // I2
-            if !self.write_spot.give_to_one(&call) {
+            // I2. One at most ever waits there.
+            if self.write_spot.give_many(&call, 1) != 0 {
                 self.undo_write(&call);
             }
         }
