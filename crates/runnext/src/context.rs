@@ -42,7 +42,7 @@ use std::{fmt, mem};
 
 use crate::chan::{self, Receiver};
 use crate::instant::Instant;
-use tree::{Core, never};
+use tree::Core;
 
 /// What the channel of [`Context::done`] carries: nothing, it only closes.
 ///
@@ -181,7 +181,7 @@ impl Context {
     /// assert_eq!(other.err(), Some(ContextError::Canceled));
     /// ```
     pub fn with_cancel(&self) -> Context {
-        self.child(never())
+        self.child(Instant::NEVER)
     }
 
     /// A child that ends `d` from now at the latest.
@@ -287,7 +287,7 @@ impl Context {
     /// ```
     pub fn deadline(&self) -> Option<Instant> {
         let deadline = self.inner.as_ref()?.core.deadline();
-        (deadline != never()).then_some(deadline)
+        (deadline != Instant::NEVER).then_some(deadline)
     }
 
     /// Ends this context and all made from it, unless it has ended. Does nothing to the background.

@@ -52,6 +52,9 @@ impl Instant {
         Instant(deadline(clock::now_ns(), d))
     }
 
+    /// Later than all others: the deadline of what has none.
+    pub(crate) const NEVER: Instant = Instant(NEVER);
+
     #[inline]
     pub(crate) fn from_ns(ns: u64) -> Instant {
         Instant(ns)

@@ -174,7 +174,7 @@ impl Core {
     }
 
     fn is_late(&self) -> bool {
-        self.deadline != never() && Instant::now() >= self.deadline
+        self.deadline != Instant::NEVER && Instant::now() >= self.deadline
     }
 
     /// Whether somebody may wait for the end of an orphan, and it has not come.
@@ -332,11 +332,6 @@ impl Core {
     }
 }
 
-/// The deadline of those without one.
-pub(super) fn never() -> Instant {
-    Instant::from_ns(crate::sched::timers::NEVER)
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -347,7 +342,7 @@ mod tests {
     /// had passed.
     #[test]
     fn orphans_of_one_that_is_late_when_its_parent_is_canceled_are_freed() {
-        let parent = Core::new(never(), None);
+        let parent = Core::new(Instant::NEVER, None);
         let soon = Instant::after(Duration::from_millis(300));
         let child = Core::new(soon, Some(&parent));
         parent.adopt(&child);
@@ -374,7 +369,7 @@ mod tests {
         let soon = Instant::after(Duration::from_millis(20));
         let parent = Core::new(soon, None);
         let make = |parent: &Arc<Core>| {
-            let child = Core::new(never(), Some(parent));
+            let child = Core::new(Instant::NEVER, Some(parent));
             parent.adopt(&child);
             child
         };

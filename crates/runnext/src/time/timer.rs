@@ -136,7 +136,7 @@ impl Timer {
     pub fn stop(&self) -> bool {
         match &self.task {
             Some(task) => task.stop(),
-            None => self.c.set_timer(never(), Duration::ZERO),
+            None => self.c.set_timer(Instant::NEVER, Duration::ZERO),
         }
     }
 
@@ -306,7 +306,7 @@ impl Ticker {
     /// assert_eq!(next, Err(RecvTimeoutError::Timeout)); // quiet, but not closed
     /// ```
     pub fn stop(&self) {
-        self.c.set_timer(never(), Duration::ZERO);
+        self.c.set_timer(Instant::NEVER, Duration::ZERO);
     }
 
     /// Begins anew, with the distance `d`: the next moment lies `d` from now.
@@ -348,8 +348,4 @@ impl fmt::Debug for Ticker {
 /// What the channel of a timer shows that is set to `d` from now: also one that will never fire is set, until it is stopped.
 fn set_to(d: Duration) -> Instant {
     Instant::after(d).min(Instant::from_ns(chan::NEVER_SET))
-}
-
-fn never() -> Instant {
-    Instant::from_ns(crate::sched::timers::NEVER)
 }
