@@ -6,25 +6,28 @@
 //! # The rules
 //! In order, first that applies:
 //!
-//! 1. Every [`FAIRNESS`]th dispatch takes one from the global queue, if there is one there.
+//! 1. The global queue, if [`FAIRNESS`] dispatches have passed since it was served last: one from there.
 //! 2. `runnext`, which inherits the running slice, unless the chain of such hand-offs has used up what it
 //!    may take from the others.
-//! 3. The urgent queue, every other time if the local queue has something too. Urgent are light goroutines that an event made
+//! 3. The urgent queue, in turn with the local one if that has something too. Urgent are light goroutines that an event made
 //!    runnable while all Ps were busy.
 //! 4. The head of the local queue.
 //! 5. A batch from the global queue.
 //! 6. Nothing here: search elsewhere ([`Pick::Search`]).
 //!
+//! Whose turn it is follows from what was served, and never from the number of the dispatch: goroutines that take turns repeat themselves, and
+//! with the wrong period the right number never comes when there is something to decide.
+//!
 //! # When a chain ends
 //! A goroutine that wakes another and blocks passes its slice on through `runnext`, and the two could keep
 //! the P for ever. A chain ends, if anybody else waits on this P, when the slice it shares is used up or
 //! after [`CHAIN`] hand-offs. The occupant of `runnext` then goes to the tail of the local queue like
-//! everybody else, and the global queue is looked at first if the slice was used up: an expired slice is not inherited.
+//! everybody else: an expired slice is not inherited. If the slice was used up and nobody waits locally, the global queue is looked
+//! at before it goes there; somebody who waits locally is light, and goes before the hogs in the global queue.
 //! Counting as well as timing is what bounds the wait of a bystander to microseconds while the members of
 //! the chain are light, without a clock per switch.
 
-/// Every how many dispatches the global queue is served first (Go's figure; a prime, so that it does not beat
-/// with periodic programs).
+/// After how many dispatches the global queue is served first (Go's figure).
 pub const FAIRNESS: u32 = 61;
 
 /// Hand-offs through `runnext` in a row while others wait. Larger values batch message passing better, smaller
@@ -37,19 +40,21 @@ pub const BATCH: usize = 128;
 /// What the decision sees of one P.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct View {
-    /// Dispatches on this P so far.
-    pub tick: u32,
+    /// Dispatches on this P since the global queue was served.
+    pub since_global: u32,
     /// `runnext` is occupied.
     pub next: bool,
     /// The local queue has something.
     pub local: bool,
     /// The urgent queue has something.
     pub urgent: bool,
+    /// Of the urgent and the local queue, the urgent one was served last.
+    pub after_urgent: bool,
     /// How many are in the global queue.
     pub global: usize,
     /// Ps that share the global queue.
     pub procs: usize,
-    /// Hand-offs through `runnext` since something else ran here.
+    /// Hand-offs through `runnext` since something else ran here; but for one from the global queue, before which `runnext` waited.
     pub chain: u32,
     /// The running slice is used up.
     pub expired: bool,
@@ -77,7 +82,7 @@ pub enum Pick {
 /// Decides. See the [module](self) for the rules.
 #[inline]
 pub fn pick(view: &View) -> Pick {
-    if view.global > 0 && (view.tick.is_multiple_of(FAIRNESS) || (view.expired && !view.local)) {
+    if view.global > 0 && (view.since_global >= FAIRNESS || (view.expired && !view.local)) {
         return Pick::Global(1);
     }
     if view.next {
@@ -89,7 +94,7 @@ pub fn pick(view: &View) -> Pick {
             Pick::NextFresh
         };
     }
-    if view.urgent && (view.tick.is_multiple_of(2) || !view.local) {
+    if view.urgent && !(view.local && view.after_urgent) {
         return Pick::Urgent;
     }
     if view.local {
@@ -124,10 +129,11 @@ mod tests {
     use super::*;
 
     const EMPTY: View = View {
-        tick: 1,
+        since_global: 1,
         next: false,
         local: false,
         urgent: false,
+        after_urgent: false,
         global: 0,
         procs: 2,
         chain: 0,
@@ -139,13 +145,14 @@ mod tests {
         let mut v = EMPTY;
         for word in what.split_whitespace() {
             match word.split_once('=') {
-                Some(("tick", n)) => v.tick = n.parse().unwrap(),
+                Some(("since_global", n)) => v.since_global = n.parse().unwrap(),
                 Some(("global", n)) => v.global = n.parse().unwrap(),
                 Some(("chain", "max")) => v.chain = CHAIN,
                 Some(("chain", "short")) => v.chain = CHAIN - 1,
                 None if word == "next" => v.next = true,
                 None if word == "local" => v.local = true,
                 None if word == "urgent" => v.urgent = true,
+                None if word == "after_urgent" => v.after_urgent = true,
                 None if word == "expired" => v.expired = true,
                 _ => panic!("no such thing in a view: {word}"),
             }
@@ -160,11 +167,14 @@ mod tests {
             ("next local global=9", Pick::Next),
             ("local global=9", Pick::Local),
             ("global=9", Pick::Global(5)),
-            ("tick=2 local urgent", Pick::Urgent),
-            ("tick=3 local urgent", Pick::Local),
+            ("local urgent", Pick::Urgent),
+            ("after_urgent local urgent", Pick::Local),
+            ("after_urgent urgent", Pick::Urgent),
             ("urgent global=9", Pick::Urgent),
-            ("tick=61 next local global=9", Pick::Global(1)),
-            ("tick=61 next", Pick::Next),
+            ("since_global=60 next local global=9", Pick::Next),
+            ("since_global=61 next local global=9", Pick::Global(1)),
+            ("since_global=99 next local global=9", Pick::Global(1)),
+            ("since_global=61 next", Pick::Next),
             ("chain=max next local", Pick::Kick),
             ("chain=max next global=1", Pick::Kick),
             ("chain=max next urgent", Pick::Kick),
@@ -172,6 +182,8 @@ mod tests {
             ("chain=short next local", Pick::Next),
             ("expired next local", Pick::Kick),
             ("expired next global=3", Pick::Global(1)),
+            ("expired next local global=3", Pick::Kick),
+            ("expired local global=3", Pick::Local),
             ("expired next", Pick::NextFresh),
         ];
         for (what, want) in table {
@@ -205,6 +217,57 @@ mod tests {
             ..EMPTY
         };
         assert_eq!(pick(&after), Pick::Local);
+    }
+
+    /// Decides `n` times for a P on which all but every `period`th that runs wakes another, and all queues have something all the time. Gives who ran.
+    fn drive(n: usize, period: usize) -> Vec<Pick> {
+        let mut v = View {
+            local: true,
+            urgent: true,
+            global: 1000,
+            ..EMPTY
+        };
+        let mut ran = Vec::new();
+        while ran.len() < n {
+            let pick = pick(&v);
+            match pick {
+                Pick::Kick => {
+                    v.next = false;
+                    continue;
+                }
+                Pick::Next => (v.next, v.chain) = (false, v.chain + 1),
+                Pick::Urgent => (v.after_urgent, v.chain) = (true, 0),
+                Pick::Local => (v.after_urgent, v.chain) = (false, 0),
+                Pick::Global(1) => v.since_global = 0, // the chain goes on
+                other => panic!("{other:?}"),
+            }
+            v.since_global += 1;
+            ran.push(pick);
+            v.next |= !ran.len().is_multiple_of(period);
+        }
+        ran
+    }
+
+    /// The longest run without `who`.
+    fn longest_wait(ran: &[Pick], who: Pick) -> usize {
+        let waits = ran.split(|pick| *pick == who).map(<[Pick]>::len);
+        waits.max().unwrap_or(0)
+    }
+
+    /// With the number of the dispatch in place of what was served, a period of 2 shut out the urgent queue or the local one.
+    #[test]
+    fn nobody_is_shut_out_whatever_the_period() {
+        for period in 1..=130 {
+            let ran = drive(2000, period);
+            for (who, most) in [
+                (Pick::Urgent, 2 * (CHAIN + 3)),
+                (Pick::Local, 2 * (CHAIN + 3)),
+                (Pick::Global(1), FAIRNESS),
+            ] {
+                let longest = longest_wait(&ran, who);
+                assert!(longest <= most as usize, "{who:?}: {longest} with {period}");
+            }
+        }
     }
 
     #[test]

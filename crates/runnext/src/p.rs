@@ -5,7 +5,7 @@
 //!
 //! | word    | grows                                                     | read by                          |
 //! |---------|-----------------------------------------------------------|----------------------------------|
-//! | tick    | with each dispatch                                        | the 1/61 rule                    |
+//! | tick    | with each dispatch                                        | whatever is due after so many    |
 //! | slice   | with each dispatch that does not inherit its slice        | CPU timer, monitor: "still the same?" |
 //! | streak  | hand-offs through `runnext` the P itself took up          | whether to wake another P        |
 //! | chain   | hand-offs through `runnext` since; reset otherwise        | the decision                     |
@@ -44,6 +44,10 @@ pub(crate) struct P {
     pub(crate) tick: AtomicU32,
     pub(crate) slice: AtomicU32,
     chain: Cell<u32>,
+    /// The tick at which the global queue was served last.
+    global_at: Cell<u32>,
+    /// Of the urgent and the local queue, the urgent one was served last.
+    after_urgent: Cell<bool>,
     /// The running slice is used up: set by the CPU timer or the monitor, cleared by the next fresh slice.
     pub(crate) expired: AtomicBool,
     /// Hand-offs through `runnext` in a row that this P itself took up; thieves and the monitor set it back.
@@ -166,6 +170,8 @@ impl P {
             tick: AtomicU32::new(0),
             slice: AtomicU32::new(1),
             chain: Cell::new(0),
+            global_at: Cell::new(0),
+            after_urgent: Cell::new(false),
             expired: AtomicBool::new(false),
             streak: AtomicU32::new(0),
             idle: AtomicBool::new(false),
@@ -200,15 +206,50 @@ impl P {
     #[inline]
     pub(crate) fn view(&self, urgent: bool, global: usize, procs: usize) -> View {
         View {
-            tick: self.tick.load(Relaxed),
+            since_global: self.dispatches_since(&self.global_at),
             next: self.runq.has_next(),
             local: self.runq.has_local(),
             urgent,
+            after_urgent: self.after_urgent.get(),
             global,
             procs,
             chain: self.chain.get(),
             expired: self.expired.load(Relaxed),
         }
+    }
+
+    /// Dispatches since the tick `at`.
+    #[inline]
+    pub(crate) fn dispatches_since(&self, at: &Cell<u32>) -> u32 {
+        self.tick.load(Relaxed).wrapping_sub(at.get())
+    }
+
+    /// It is served now.
+    #[inline]
+    pub(crate) fn mark(&self, at: &Cell<u32>) {
+        at.set(self.tick.load(Relaxed));
+    }
+
+    /// A dispatch from the global queue. A chain that waits meanwhile is not over: where the global queue is served before each chain's end, there would be none.
+    pub(crate) fn global_slice(&self) {
+        let chain = self.chain.get();
+        self.mark(&self.global_at);
+        self.fresh_slice();
+        if self.runq.has_next() {
+            self.chain.set(chain);
+        }
+    }
+
+    /// So many dispatches were none of the root lane's: the global queue is that one's.
+    pub(crate) fn skip_for_global(&self, dispatches: u32) {
+        self.global_at
+            .set(self.global_at.get().wrapping_add(dispatches));
+    }
+
+    /// The urgent queue is served, or the local one.
+    #[inline]
+    pub(crate) fn urgent_served(&self, urgent: bool) {
+        self.after_urgent.set(urgent);
     }
 
     /// Whether `runnext` of a lane goes on with the running slice.

@@ -4,11 +4,12 @@
 
 mod common;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 use std::time::Duration;
 
 use common::Log;
-use runnext::time::{Instant, sleep_until};
+use runnext::time::{Instant, sleep, sleep_until};
 use runnext::{chan, go, scope, yield_now};
 
 #[runnext::test(procs = 1, preemption = false)]
@@ -285,4 +286,49 @@ fn who_is_due_queues_behind_who_was_woken() {
         while Instant::now() < due {}
     });
     assert_eq!(log.take(), [Y, X, TIMER]);
+}
+
+/// One that wakes another and yields, in a loop, and the other: together they have the P for ever, and their local queue is never empty.
+fn yielding_pairs<'env>(s: &'env runnext::Scope<'env, '_>, pairs: usize, stop: &'env AtomicBool) {
+    let running = Arc::new(AtomicUsize::new(0));
+    for _ in 0..pairs {
+        let (tx, rx) = chan::bounded(1);
+        s.go(move || rx.iter().for_each(|()| ()));
+        let running = Arc::clone(&running);
+        s.go(move || {
+            running.fetch_add(1, Relaxed);
+            while !stop.load(Relaxed) {
+                tx.send(()).unwrap();
+                yield_now();
+            }
+        });
+    }
+    common::until(|| running.load(Relaxed) == pairs);
+}
+
+/// Who comes first of the urgent queue and the local one was decided by the number of the dispatch: of two that take turns it is always odd, or
+/// always even, when there is something to decide.
+#[test]
+fn the_urgent_queue_is_served_beside_a_pair_that_takes_turns() {
+    let rt = common::built(runnext::Runtime::builder().procs(1).preemption(false));
+    static STOP: AtomicBool = AtomicBool::new(false);
+    let pair = rt.go(|| scope(|s| yielding_pairs(s, 1, &STOP)));
+    for i in 0..10 {
+        assert_eq!(rt.run(|| i), i);
+    }
+    STOP.store(true, Relaxed);
+    pair.join().unwrap();
+}
+
+/// The same of those who are due while the local queue is nearly full.
+#[runnext::test(procs = 1, preemption = false)]
+fn who_is_due_is_served_beside_many_pairs_that_take_turns() {
+    let stop = AtomicBool::new(false);
+    scope(|s| {
+        yielding_pairs(s, 200, &stop);
+        for _ in 0..10 {
+            sleep(Duration::from_millis(1));
+        }
+        stop.store(true, Relaxed);
+    });
 }

@@ -18,7 +18,7 @@
 //! | who                                       | when                                                         |
 //! |-------------------------------------------|--------------------------------------------------------------|
 //! | the P's owner                             | before each dispatch, if the heap has entries                |
-//! | any P's owner                             | every 64th dispatch, all heaps: their owners may be busy, or |
+//! | any P's owner                             | after 64 dispatches, all heaps: their owners may be busy, or |
 //! |                                           | the P retired                                                |
 //! | a thief, on its last pass                 | all heaps of Ps in use                                       |
 //! | the M in the poller (`seat`)              | some P is idle: it wakes at the earliest deadline of all     |
@@ -49,6 +49,7 @@ use std::cell::Cell;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*, fence};
 
+use runnext_core::next::CHAIN;
 use runnext_core::timers::Entry;
 pub(crate) use runnext_core::timers::NEVER;
 use runnext_sys::clock;
@@ -70,7 +71,7 @@ pub(crate) use task::Task;
 const BATCH: usize = 32;
 /// So many in a local queue leave no room for those who are due.
 const FULL: usize = 192;
-/// How often, in dispatches, a P's owner looks at the heaps of others.
+/// After how many dispatches a P's owner looks at the heaps of others.
 const HELP_EVERY: u32 = 64;
 /// Dead entries that are not worth a purge.
 const SLACK: usize = 32;
@@ -180,6 +181,12 @@ pub(crate) struct Watch {
     burst: Cell<u32>,
     /// Likewise, in the ring of a group's turn.
     grouped_burst: Cell<u32>,
+    /// The tick at which somebody who was due was let in last.
+    let_in: Cell<u32>,
+    /// The tick of the last look at the heaps of others.
+    helped: Cell<u32>,
+    /// The tick of the last look for events.
+    pub(super) looked: Cell<u32>,
     /// Until the CPU's counter shows `quiet_until` it is not the time for `quiet_for`: no need to read the clock, which
     /// costs twice as much.
     quiet_for: Cell<u64>,
@@ -191,6 +198,9 @@ impl Watch {
         Watch {
             burst: Cell::new(0),
             grouped_burst: Cell::new(0),
+            let_in: Cell::new(0),
+            helped: Cell::new(0),
+            looked: Cell::new(0),
             quiet_for: Cell::new(NEVER),
             quiet_until: Cell::new(0),
         }
@@ -395,15 +405,17 @@ impl Timers {
 
 /// How many of those who are due may join `p`'s queue: as many as do not spill to the global one, where they would stand behind
 /// everybody. Who is due and stays in the heap keeps its place, and can still be had by thieves. A nearly full queue takes none until
-/// a whole batch fits; if it is full of others all the time, those who are due get every other dispatch. By `p`'s owner.
+/// a whole batch fits; if it is full of others all the time, those who are due get every other dispatch, or the next one at which no chain of hand-offs
+/// goes on: but after as many as such a chain may have at most, the next one. By `p`'s owner.
 #[inline]
 fn room_for_due(p: &P) -> usize {
     let room = FULL.saturating_sub(p.runq.len());
-    let tick = p.tick.load(Relaxed);
-    if room < BATCH
-        && (p.watch.is_in_burst(false, tick) || p.runq.has_next() || !tick.is_multiple_of(2))
-    {
-        return 0;
+    if room < BATCH {
+        let since = p.dispatches_since(&p.watch.let_in);
+        let soon = since < 2 || p.runq.has_next() && since <= CHAIN;
+        if soon || p.watch.is_in_burst(false, p.tick.load(Relaxed)) {
+            return 0;
+        }
     }
     room.max(1)
 }
@@ -496,6 +508,9 @@ impl Shared {
                 break;
             }
         }
+        if woken > 0 && !grouped {
+            p.mark(&p.watch.let_in);
+        }
         let burst = p.watch.burst(grouped);
         match woken {
             0 => {}
@@ -524,7 +539,8 @@ impl Shared {
                 self.run_due_on(p, &p.timers, now);
             }
         }
-        if p.tick.load(Relaxed).is_multiple_of(HELP_EVERY) {
+        if p.dispatches_since(&p.watch.helped) >= HELP_EVERY {
+            p.mark(&p.watch.helped);
             self.run_all_timers(p, clock::now_ns());
         }
     }

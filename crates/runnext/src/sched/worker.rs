@@ -215,9 +215,13 @@ pub(super) fn carry_out(shared: &Shared, p: &P, pick: Pick) -> Found {
         // SAFETY: the caller owns p.
         Pick::Local => unsafe { p.runq.pop() }.inspect(|_| {
             p.fresh_slice();
+            p.urgent_served(false);
             look_ahead(p, &p.runq);
         }),
-        Pick::Urgent => shared.take_urgent().inspect(|_| p.fresh_slice()),
+        Pick::Urgent => shared.take_urgent().inspect(|_| {
+            p.fresh_slice();
+            p.urgent_served(true);
+        }),
         Pick::Global(n) => take_global(shared, p, n),
         Pick::Search => None,
     }
@@ -247,7 +251,7 @@ fn take_global(shared: &Shared, p: &P, n: usize) -> Found {
     if !list.is_empty() {
         shared.prepend_global(list);
     }
-    p.fresh_slice();
+    p.global_slice();
     Some(g)
 }
 

@@ -54,16 +54,18 @@ pub(crate) struct Local {
     lanes: Lock<GroupLanes>,
     /// Dispatches before this turn.
     tick: AtomicU32,
+    /// The tick at which a list was served last, before the ring.
+    list_at: Cell<u32>,
     pub(super) meter: Meter,
 }
 
 // SAFETY: `Cell`s are used by the P's owner only, as those of the P itself are.
 unsafe impl Sync for Local {}
 
-/// Every so many dispatches whoever waits in the list goes before the ring.
+/// After so many dispatches whoever waits in the list goes before the ring.
 #[inline]
 fn list_is_due(p: &P) -> bool {
-    p.tick.load(Relaxed).is_multiple_of(next::FAIRNESS)
+    p.dispatches_since(&p.groups.list_at) >= next::FAIRNESS
 }
 
 impl Local {
@@ -82,6 +84,7 @@ impl Local {
             listed: AtomicUsize::new(0),
             lanes: Lock::new(Lanes::new(p, Storage::new(1))),
             tick: AtomicU32::new(0),
+            list_at: Cell::new(0),
             meter: Meter::new(),
         }
     }
@@ -316,6 +319,7 @@ impl Local {
     #[cold]
     fn fetch_one(&self, p: &P) -> Option<NonNull<G>> {
         if self.listed() != 0 && list_is_due(p) {
+            p.mark(&self.list_at); // also if those there are to wait: else each dispatch would lock
             let id = GroupId::from_index(self.lane() as usize);
             if let Some(g) = self.lanes.lock().queue(id).pop_patient() {
                 self.listed.fetch_sub(1, Relaxed);
@@ -355,6 +359,13 @@ impl Local {
                 Some(more) => lanes.pushed(ledger, id, more, now),
                 None => lanes.popped(ledger, id, counted - real, now),
             }
+        }
+        // Each counts its own dispatches only, or who is served after so many of them would be in every turn.
+        match lane {
+            ROOT_LANE => self
+                .list_at
+                .set(self.list_at.get().wrapping_add(self.dispatches(p))),
+            _ => p.skip_for_global(self.dispatches(p)),
         }
         self.lane.store(NO_LANE, Relaxed);
         self.key.store(Key::IDLE.to_bits(), Relaxed);

@@ -5,7 +5,7 @@
 //! |------------------------------------|-------------------------------------------------------------------------------------|
 //! | the M in the seat (`seat`)         | no work anywhere: it waits in the poller, then takes an idle P for what it found    |
 //! | a P's owner, without waiting       | its queues are empty and others' too, or there was nothing to steal from them; and  |
-//! |                                    | every [`LOOK_EVERY`]th dispatch, or if the monitor has seen that nobody did lately  |
+//! |                                    | after [`LOOK_EVERY`] dispatches, or if the monitor has seen that nobody did lately  |
 //! | the monitor                        | no P is idle and none of their owners has looked lately: it waits in the poller     |
 //!
 //! One thread at a time waits and one looks. Nobody looks while an M waits: what is there has woken it. While the monitor waits owners
@@ -24,7 +24,6 @@
 //! what wakes a thread costs about as much as one of them.
 
 use std::ptr::NonNull;
-use std::sync::atomic::Ordering::*;
 
 use runnext_core::list::List;
 use runnext_sys::poll::Events;
@@ -38,7 +37,7 @@ use crate::sched::groups::ROOT_LANE;
 use crate::sched::wait::{Ticket, Who};
 use crate::sched::{Shared, shared_of};
 
-/// How often, in dispatches, a busy P looks.
+/// After how many dispatches a busy P looks.
 const LOOK_EVERY: u32 = 61;
 
 /// So many goroutines that never ran for long do not make it worth waking another thread.
@@ -229,7 +228,8 @@ impl Shared {
     /// As [`look_for_events`](Self::look_for_events), now and then, by an owner whose queues are never empty.
     #[inline]
     pub(in crate::sched) fn look_now_and_then(&self, p: &P) {
-        if p.tick.load(Relaxed).is_multiple_of(LOOK_EVERY) || self.seat.hub().is_look_wanted() {
+        if p.dispatches_since(&p.watch.looked) >= LOOK_EVERY || self.seat.hub().is_look_wanted() {
+            p.mark(&p.watch.looked);
             self.look_for_events(p);
         }
     }
