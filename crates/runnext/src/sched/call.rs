@@ -252,7 +252,7 @@ impl Call {
         // SAFETY: g is runnable, so its runtime is alive.
         let shared = unsafe { super::shared_of(g) };
         match self.local(shared) {
-            Some(p) if shared.put_local(p, g) => shared.wake_another(),
+            Some(p) if shared.put_local(p, g) => shared.wake_another(p),
             Some(_) => {}
             None => shared.put_global(g),
         }
@@ -271,7 +271,7 @@ impl Call {
         match local {
             Some(p) if shared.special.load(Relaxed) => {
                 if shared.put_special(p, g, true) {
-                    shared.wake_another();
+                    shared.wake_another(p);
                 }
             }
             Some(p) if p.keeps_its_own(&p.runq) => {
@@ -281,7 +281,7 @@ impl Call {
             }
             Some(p) => {
                 shared.put_ungrouped(p, g);
-                shared.wake_another();
+                shared.wake_another(p);
             }
             None => shared.put_global(g),
         }

@@ -153,10 +153,11 @@ impl Shared {
         }
     }
 
-    /// As [`wake_one`](Self::wake_one), by the owner of a P, who queued the work there.
+    /// As [`wake_one`](Self::wake_one), by the owner of `p`, who queued the work there.
     #[inline]
-    pub(super) fn wake_another(&self) {
-        if self.procs() > 1 {
+    pub(super) fn wake_another(&self, p: &P) {
+        // Also if that one is too many since `set_procs`, and the only one that is left idle.
+        if self.procs() > 1 || p.id != 0 {
             self.wake_one();
         } else {
             // The only P is not idle. No fence: should the monitor be about to sleep, it does not for long (`monitor`).
@@ -384,5 +385,64 @@ impl Shared {
             self.monitor.poke(); // to collect what is not given up soon
         }
         old
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::hint;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicUsize;
+
+    use super::*;
+    use crate::sched::call::Call;
+    use crate::{Runtime, chan, go, m, set_procs};
+
+    fn patient(procs: usize) -> Runtime {
+        let builder = Runtime::builder().procs(procs).preemption(false);
+        // SAFETY: the goroutines below keep no reference into a thread-local over a runtime call.
+        unsafe { builder.build() }.unwrap()
+    }
+
+    /// What was queued there nobody could steal, and the thread that looked for it did so for ever.
+    #[test]
+    fn what_waits_on_a_p_that_is_too_many_is_stolen() {
+        let rt = patient(2);
+        let (arrived, queued) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (tx, rx) = chan::unbounded();
+        // Both run at once, so each on a P of its own.
+        let role = move || {
+            arrived.fetch_add(1, SeqCst);
+            while arrived.load(SeqCst) < 2 {
+                hint::spin_loop();
+            }
+            let p_id = || {
+                let _call = Call::brief();
+                m::current().unwrap().p().id
+            };
+            if p_id() == 0 {
+                while queued.load(SeqCst) == 0 {
+                    hint::spin_loop();
+                }
+                set_procs(1);
+                return rx.iter().take(2).count();
+            }
+            let ran = Arc::new(AtomicUsize::new(0));
+            for _ in 0..2 {
+                let (tx, ran) = (tx.clone(), Arc::clone(&ran));
+                go(move || {
+                    tx.send(()).unwrap();
+                    ran.fetch_add(1, SeqCst);
+                });
+            }
+            queued.store(1, SeqCst);
+            while ran.load(SeqCst) < 2 {
+                hint::spin_loop(); // and makes no call
+            }
+            2
+        };
+        let other = rt.go(role.clone());
+        assert_eq!(rt.run(role), 2);
+        assert_eq!(other.join().unwrap(), 2);
     }
 }

@@ -81,15 +81,15 @@ impl Shared {
         if g.is_light() {
             self.put_next(p, g);
         } else {
-            self.put_hog(g);
+            self.put_hog(p, g);
         }
     }
 
     /// Into the global queue.
-    fn put_hog(&self, g: &G) {
+    fn put_hog(&self, p: &P, g: &G) {
         // SAFETY: runnable, and in no queue.
         unsafe { self.push_global(g.ptr()) };
-        self.wake_another();
+        self.wake_another(p);
     }
 
     /// Into `runnext`.
@@ -134,7 +134,7 @@ impl Shared {
     #[cold]
     fn put_aside(&self, p: &P, g: &G, lane: u32) {
         match lane {
-            ROOT_LANE => self.put_hog(g),
+            ROOT_LANE => self.put_hog(p, g),
             lane => self.put_back(p, g, lane),
         }
     }

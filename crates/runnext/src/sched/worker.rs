@@ -344,6 +344,18 @@ fn steal(shared: &Shared, p: &P) -> Found {
                 return Some(g);
             }
         }
+        // Their owners queue there until they notice that they are too many.
+        let surplus = (shared.procs()..).map_while(|id| shared.p(id));
+        for victim in surplus.filter(|victim| !ptr::eq(*victim, p)) {
+            // SAFETY: the caller owns p.
+            let found = unsafe { victim.runq.steal_into(&p.runq) };
+            let next = || (pass == PASSES).then(|| steal_next_patiently(victim, &victim.runq));
+            if let Some(g) = found.or_else(|| next()?) {
+                count_stolen(p);
+                p.eye.note(Kind::Steal, victim.id as u32, g.as_ptr());
+                return Some(g);
+            }
+        }
         if shared.has_global() {
             return None;
         }
