@@ -180,8 +180,10 @@ impl Shared {
             }
             p
         };
-        if let Some(p) = p {
-            self.start_m(p, true);
+        match p {
+            Some(p) => self.start_m(p, true),
+            // Others relied on that searcher, and the monitor on an idle P.
+            None => self.monitor.work_waits(self.has_urgent()),
         }
     }
 
@@ -395,6 +397,7 @@ mod tests {
     use std::sync::atomic::AtomicUsize;
 
     use super::*;
+    use crate::runtime::tests::shared_of;
     use crate::sched::call::Call;
     use crate::{Runtime, chan, go, m, set_procs};
 
@@ -444,5 +447,21 @@ mod tests {
         let other = rt.go(role.clone());
         assert_eq!(rt.run(role), 2);
         assert_eq!(other.join().unwrap(), 2);
+    }
+
+    /// Who relied on the searcher that was to be started was seen by nobody until the monitor woke by itself.
+    #[test]
+    fn a_void_claim_is_told_to_the_monitor() {
+        let rt = patient(1);
+        let word = shared_of(&rt).monitor.word();
+        rt.run(move || {
+            let shared = m::current().unwrap().shared_static();
+            let before = word.load(SeqCst);
+            // It is told only while it sleeps, and nothing else that happens here would wake it.
+            while word.load(SeqCst) == before {
+                let _call = Call::brief();
+                shared.wake_one_slow();
+            }
+        });
     }
 }

@@ -384,8 +384,11 @@ fn give_up_p(m: &'static M, p: &P) -> bool {
     if m.spinning.get() {
         m.spinning.set(false);
         shared.searchers.stop();
-        if shared.any_work() && begin_search(m) {
-            return true;
+        if shared.any_work() {
+            if begin_search(m) {
+                return true;
+            }
+            shared.monitor.work_waits(shared.has_urgent());
         }
     }
     seat::rest(m)
