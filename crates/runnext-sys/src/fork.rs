@@ -12,20 +12,35 @@
 //! `clone` goes unnoticed; `vfork` and `posix_spawn`, whose children share our memory until they run another program, call no handlers.
 
 use std::sync::Once;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
 
 static FORKS: AtomicU32 = AtomicU32::new(0);
+static MORE: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Counts from now on. What the system refuses stays uncounted.
 pub fn watch() {
     unsafe extern "C" fn in_child() {
         FORKS.fetch_add(1, Relaxed);
+        let more = MORE.load(Acquire);
+        if !more.is_null() {
+            // SAFETY: stored by `in_child`, whose caller promises that it may be called here.
+            unsafe { std::mem::transmute::<*mut (), fn()>(more)() };
+        }
     }
     static ONCE: Once = Once::new();
     // SAFETY: the handler is async-signal-safe, and is never unloaded.
     ONCE.call_once(|| unsafe {
         libc::pthread_atfork(None, None, Some(in_child));
     });
+}
+
+/// Calls `f`, too, in each child from now on, and [`watch`]es. There is one such function.
+///
+/// # Safety
+/// It is async-signal-safe.
+pub unsafe fn in_child(f: fn()) {
+    MORE.store(f as *mut (), Release);
+    watch();
 }
 
 /// How many forks lie between this process and the one that began to [`watch`]. Async-signal-safe.

@@ -343,6 +343,46 @@ fn what_a_fork_does_to_its_sockets_is_nothing_to_the_parent() {
     .passed();
 }
 
+/// A thread of the parent that waits was counted in the child, which has none: one that was about to act was taken for it.
+#[test]
+fn threads_that_wait_in_the_parent_do_not_make_a_deadlock_of_the_child() {
+    child(&[], || {
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            tell.send(common::thread_id()).unwrap();
+            let _ = runnext::chan::never::<()>().recv();
+        });
+        common::until_asleep(told.recv().unwrap(), libc::SYS_futex);
+        let status = in_a_fork(|| {
+            let (tx, rx) = runnext::chan::bounded::<u8>(0);
+            std::thread::spawn(move || {
+                // Time for what must not happen.
+                std::thread::sleep(Duration::from_millis(400));
+                tx.send(7).unwrap();
+            });
+            assert_eq!(runtime(1).run(move || rx.recv()), Ok(7));
+        });
+        assert_eq!(status, 0, "the child");
+    })
+    .passed();
+}
+
+/// It waited for a dump by threads that are in the parent, and the second one ended it.
+#[test]
+fn the_first_sigquit_ends_a_fork() {
+    child(&[], || {
+        runtime(1).run(|| {
+            let status = in_a_fork(|| {
+                // SAFETY: to ourselves.
+                unsafe { libc::raise(libc::SIGQUIT) };
+            });
+            assert!(libc::WIFSIGNALED(status), "{status:x}");
+            assert_eq!(libc::WTERMSIG(status), libc::SIGQUIT);
+        });
+    })
+    .passed();
+}
+
 /// The thread that rings alarms and looks for the events of futures that no runtime polls was not there in the child: they waited for ever.
 #[test]
 fn futures_without_a_runtime_wait_in_a_fork_too() {

@@ -90,7 +90,9 @@ fn request() -> bool {
     let mut asked = false;
     for slot in &RUNTIMES {
         // SAFETY: I1.
-        if let Some(shared) = unsafe { slot.load(SeqCst).as_ref() } {
+        let shared = unsafe { slot.load(SeqCst).as_ref() };
+        // After a fork its threads are elsewhere, and nobody would answer.
+        if let Some(shared) = shared.filter(|shared| !shared.is_copy()) {
             PENDING.fetch_add(1, SeqCst);
             shared.threads.want_dump();
             asked = true;

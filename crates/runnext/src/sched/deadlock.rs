@@ -10,7 +10,7 @@
 //!
 //! # Who counts as asleep
 //! `BLOCKED` is the number of parks of plain threads less the number of wake-ups they were sent. The *waker* takes a thread
-//! out of it, before it wakes it: so one that was woken and has not run yet does not count.
+//! out of it, before it wakes it: so one that was woken and has not run yet does not count. A fork begins to count anew.
 //!
 //! # Who suspects it
 //! The last of them to rest: the P that becomes idle when threads wait, once its M has found no timer (`Shared::note_rest`), or the thread that goes to sleep
@@ -22,9 +22,12 @@
 use std::fmt::Write;
 use std::ptr;
 use std::sync::atomic::{AtomicIsize, Ordering::*, fence};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Mutex, Once};
+
+use runnext_sys::fork;
 
 use super::Shared;
+use super::shield::{self, Shielded};
 use super::timers::NEVER;
 use crate::dump;
 use crate::fatal::Line;
@@ -45,8 +48,20 @@ struct Watched(*const Shared);
 // SAFETY: only used while it is in the list, and it leaves the list before it is freed.
 unsafe impl Send for Watched {}
 
-fn runtimes() -> MutexGuard<'static, Vec<Watched>> {
-    RUNTIMES.lock().unwrap_or_else(|e| e.into_inner())
+fn runtimes() -> Shielded<'static, Vec<Watched>> {
+    shield::lock(&RUNTIMES)
+}
+
+/// A child has none of the threads that are counted here: it begins anew. Before the first is counted.
+#[inline]
+pub(super) fn watch_forks() {
+    fn begin_anew() {
+        BLOCKED.store(0, Relaxed);
+        TIMED.store(0, Relaxed);
+    }
+    static ONCE: Once = Once::new();
+    // SAFETY: it stores two words.
+    ONCE.call_once(|| unsafe { fork::in_child(begin_anew) });
 }
 
 /// A plain thread is about to sleep until somebody wakes it, and has counted itself in `BLOCKED`.
@@ -54,7 +69,10 @@ pub(super) fn thread_rests() {
     fence(SeqCst); // pairs with the one in `note_rest`
     for Watched(shared) in runtimes().iter() {
         // SAFETY: in the list, which is locked.
-        unsafe { &**shared }.note_rest();
+        let shared = unsafe { &**shared };
+        if !shared.is_copy() {
+            shared.note_rest();
+        }
     }
 }
 

@@ -265,6 +265,7 @@ impl Parker {
     }
 
     pub(super) fn park(&self) {
+        deadlock::watch_forks();
         BLOCKED.fetch_add(1, SeqCst);
         if self.word.swap(0, Acquire) != 0 {
             return;
@@ -277,6 +278,7 @@ impl Parker {
 
     /// As `park`, until the deadline at most. False: it has passed, and nobody woke us.
     pub(super) fn park_until(&self, deadline_ns: u64) -> bool {
+        deadlock::watch_forks();
         TIMED.fetch_add(1, SeqCst);
         BLOCKED.fetch_add(1, SeqCst);
         let woken = loop {
