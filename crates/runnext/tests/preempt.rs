@@ -308,3 +308,45 @@ fn fewer_processors_means_fewer_goroutines_at_once() {
         "alone {alone} times, beside running hogs {together}; {robbed} run on without a P"
     );
 }
+
+/// Each time its slice was over one of those that waited for any P was moved behind it, and no thread could be made that ran it there.
+#[test]
+fn without_a_spare_thread_nobody_is_moved_behind_who_goes_on() {
+    let builder = Runtime::builder().procs(2).max_threads(2);
+    let rt = built(builder.time_slice(Duration::from_millis(1)));
+    let (stop, computing) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicBool::new(false)),
+    );
+    let hog = rt.go({
+        let (stop, computing) = (Arc::clone(&stop), Arc::clone(&computing));
+        move || {
+            computing.store(true, Relaxed);
+            while !stop.load(Relaxed) {
+                std::hint::spin_loop();
+            }
+        }
+    });
+    // The other P never runs dry, or it would fetch them back.
+    let busy = [(); 2].map(|()| {
+        let stop = Arc::clone(&stop);
+        rt.go(move || {
+            while !stop.load(Relaxed) {
+                hog_for(Duration::from_micros(100));
+                runnext::yield_now();
+            }
+        })
+    });
+    until(|| computing.load(Relaxed));
+    let many: Vec<_> = (0..100)
+        .map(|_| rt.go(|| hog_for(Duration::from_micros(300))))
+        .collect();
+    for one in many {
+        one.join().unwrap();
+    }
+    stop.store(true, Relaxed);
+    hog.join().unwrap();
+    for one in busy {
+        one.join().unwrap();
+    }
+}

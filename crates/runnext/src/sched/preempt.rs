@@ -278,24 +278,8 @@ fn hand_over(shared: &Shared, m: &M, g: &G, p: &P, stop: Stop) -> bool {
     if p.groups.is_on() {
         return shared.hand_over_turn(m, g, p, stop);
     }
-    let Some(next) = choose(shared, p) else {
+    let Some((owner, first)) = next_thread(shared, p) else {
         return false;
-    };
-    let (owner, first) = match next.wired_to() {
-        Some(owner) => (owner, None),
-        None => match shared.idle.lock().pop_m() {
-            Some(spare) => (spare, Some(next)),
-            None => {
-                shared.threads.want_m();
-                shared.put_next(p, next);
-                // One that brings its own thread will do.
-                let Some(other) = shared.take_wired() else {
-                    return false;
-                };
-                p.fresh_slice();
-                (other, None)
-            }
-        },
     };
     stop.weigh(g);
     p.eye.stopped_runnable(Kind::Preempt, stop.why as u32, g, m);
@@ -307,13 +291,38 @@ fn hand_over(shared: &Shared, m: &M, g: &G, p: &P, stop: Stop) -> bool {
     unsafe { shared.push_global(g.ptr()) };
     shared.wake_one(); // another P may have become idle since its search, when there was nothing to find
     shared.threads.check_spares(shared);
-    shared.watch_timers(p, next);
+    if let Some(next) = first.or_else(|| owner.g()) {
+        shared.watch_timers(p, next);
+    }
     // Last: the kernel may run that thread in place of this one at once, and this one when that has computed for a while.
     match first {
         Some(next) => owner.hand_with(p, next),
         None => owner.hand_here(p),
     }
     true
+}
+
+/// The thread that takes over a P, and the goroutine it runs if that is not its own. None: there is none.
+fn next_thread(shared: &Shared, p: &P) -> Option<(&'static M, Option<&'static G>)> {
+    // First: nobody is taken from where other Ps would find it, for want of a thread to run it here.
+    if shared.has_idle_m() {
+        let next = choose(shared, p)?;
+        if let Some(owner) = next.wired_to() {
+            return Some((owner, None));
+        }
+        if let Some(spare) = shared.idle.lock().pop_m() {
+            return Some((spare, Some(next)));
+        }
+        // Somebody was faster.
+        // SAFETY: it was queued, so it is runnable, and now in no queue.
+        unsafe { shared.push_global(next.ptr()) };
+        shared.wake_one();
+    }
+    shared.threads.want_m();
+    // One that brings its own thread will do.
+    let owner = shared.take_wired()?;
+    p.fresh_slice();
+    Some((owner, None))
 }
 
 /// The next goroutine of this P, without a search: who interrupts another has one in mind.
