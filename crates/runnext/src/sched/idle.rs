@@ -322,12 +322,19 @@ impl Shared {
             return self.start_m(p, false);
         }
         self.idle_p(p);
-        self.searchers.look_again();
-        if self.any_work() || self.seat.is_unwatched() {
-            self.wake_one();
-        } else {
+        if !self.see_to_rest() {
             self.note_rest();
         }
+    }
+
+    /// Ps may have become idle, not by an owner that looked for work: starts a searcher if there is something for it. False: there is nothing.
+    pub(super) fn see_to_rest(&self) -> bool {
+        self.searchers.look_again();
+        let any = self.any_work() || self.seat.is_unwatched();
+        if any {
+            self.wake_one();
+        }
+        any
     }
 
     /// Nothing runs, nothing is queued, nothing will become due: no goroutine can move by itself.
@@ -379,10 +386,7 @@ impl Shared {
             self.prepend_global(work);
         }
         self.resize_groups();
-        self.searchers.look_again();
-        if self.any_work() || self.seat.is_unwatched() {
-            self.wake_one();
-        }
+        self.see_to_rest();
         if n < old {
             self.monitor.poke(); // to collect what is not given up soon
         }

@@ -447,10 +447,7 @@ pub(super) fn put_aside(shared: &Shared, p: &P) {
     }
     shared.idle_p(p);
     shared.evacuate(p);
-    shared.searchers.look_again();
-    if shared.any_work() || shared.seat.is_unwatched() {
-        shared.wake_one();
-    }
+    shared.see_to_rest();
 }
 
 /// Runs `g` until it switches off. False: this thread must end.
