@@ -19,7 +19,7 @@
 //! So sleeping neither earns nor saves anything.
 //!
 //! # Newcomers
-//! A debt ends with its group. So newcomers, which have no past that counts, share one: what each uses of its first [`YOUTH`] slices is noted as
+//! A debt ends with its group. So newcomers, which have no past that counts, share one: what each uses of its first `YOUTH` slices is noted as
 //! if one group had used it, and where that group would stand the next one begins, though no more than a slice behind the others. One that comes
 //! alone begins beside them; a job for each group, each made by the one before it, gets what one group gets. Rejected: every newcomer a slice
 //! behind (its first turn is late, whoever it is); the maker's lag for the new group (the maker may be somebody who just started it).

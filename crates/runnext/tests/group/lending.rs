@@ -2,6 +2,7 @@
 //!
 //! One P and no preemption, so the order is a fact; whose time it was shows in the accounts.
 
+use std::hint;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::time::Duration;
@@ -322,6 +323,22 @@ fn who_was_woken_for_a_lock_runs_in_the_name_of_who_waits() {
     });
 }
 
+/// The lock, released and taken again with no goroutine in between, on the only P: by a thread, while the caller makes no call in which it could give way.
+fn retaken(m: &'static Mutex<()>, held: MutexGuard<'static, ()>) -> MutexGuard<'static, ()> {
+    let done = Arc::new(AtomicBool::new(false));
+    let tell = Arc::clone(&done);
+    let thread = std::thread::spawn(move || {
+        drop(held);
+        let held = m.lock();
+        tell.store(true, Release);
+        held
+    });
+    while !done.load(Acquire) {
+        hint::spin_loop();
+    }
+    thread.join().unwrap()
+}
+
 /// One of a group that pauses was handed a lock, and did not count as its owner before it ran.
 #[test]
 fn who_was_handed_a_lock_runs_in_the_name_of_who_waits() {
@@ -331,8 +348,7 @@ fn who_was_handed_a_lock_runs_in_the_name_of_who_waits() {
         let mut again = None;
         let group = pauses_before(m, |waiter| {
             time::sleep(Duration::from_millis(2));
-            drop(held);
-            again = Some(m.lock());
+            again = Some(retaken(m, held));
             until_waits(waiter, "sync.Mutex.Lock"); // for its turn, after so long
         });
         let mut held = again.expect("taken again");
