@@ -269,7 +269,7 @@ impl Call {
             p.eye.queued(&shared.observe, g);
         }
         match local {
-            Some(p) if shared.special.load(Relaxed) => {
+            Some(p) if shared.is_special(p, g) => {
                 if shared.put_special(p, g, true) {
                     shared.wake_another(p);
                 }

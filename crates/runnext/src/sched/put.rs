@@ -38,11 +38,19 @@ impl Shared {
     /// A new goroutine. True: another P may help with it, and none was told.
     #[inline(always)] // as `put_tail`
     pub(super) fn put_local(&self, p: &P, g: &G) -> bool {
-        if self.special.load(Relaxed) {
+        if self.is_special(p, g) {
             return self.put_special(p, g, false);
         }
         self.put_ungrouped(p, g);
         true
+    }
+
+    /// Whether groups or chaos decide where `g` is queued. Groups do not, where they are of no concern to either: those without one
+    /// are to pay nothing for those that others made.
+    #[inline(always)] // as `put_tail`
+    pub(super) fn is_special(&self, p: &P, g: &G) -> bool {
+        self.special.load(Relaxed)
+            && (g.lane() != ROOT_LANE || p.groups.is_on() || self.config.chaos)
     }
 
     /// As [`put_local`](Self::put_local), with groups or chaos. `woken`: it is not a new one.

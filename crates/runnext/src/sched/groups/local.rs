@@ -397,26 +397,30 @@ impl Local {
         &self.ring
     }
 
-    /// What runs next in the turn of a group, from its ring.
+    /// What runs next in the turn of a group, if nothing has to be weighed. Of [`go_on`](Self::go_on)'s answers the two that nearly all get, from the
+    /// little each of them takes: one that was woken last, and goes on; and those that yield to each other, if nobody in the list is owed a turn.
+    /// None in the root lane's: the ring is empty then.
     #[inline(always)] // at every dispatch, as the decision without groups is
-    pub(super) fn go_on(&self, shared: &Shared, p: &P) -> Option<NonNull<G>> {
-        // The two of `next::pick`'s answers that nearly all get, from the little each of them takes: one that was woken last, and goes on;
-        // and those that yield to each other, if nobody in the list is owed a turn.
+    pub(super) fn follow(&self, p: &P) -> Option<NonNull<G>> {
         if self.ring.has_next() {
-            if p.goes_on()
-                // SAFETY: the caller owns the P. None if a thief was faster.
-                && let Some(g) = unsafe { self.ring.take_next() }
-            {
-                p.inherit_slice();
-                return Some(g);
+            if !p.goes_on() {
+                return None;
             }
-        } else if self.listed() == 0 || !list_is_due(p) {
-            // SAFETY: the caller owns the P.
-            return unsafe { self.ring.pop() }.inspect(|_| {
-                p.fresh_slice();
-                look_ahead(p, &self.ring);
-            });
+            // SAFETY: the caller owns the P. None if a thief was faster.
+            return unsafe { self.ring.take_next() }.inspect(|_| p.inherit_slice());
         }
+        if self.listed() != 0 && list_is_due(p) {
+            return None;
+        }
+        // SAFETY: the caller owns the P.
+        unsafe { self.ring.pop() }.inspect(|_| {
+            p.fresh_slice();
+            look_ahead(p, &self.ring);
+        })
+    }
+
+    /// What runs next in the turn of a group, from its ring.
+    pub(super) fn go_on(&self, shared: &Shared, p: &P) -> Option<NonNull<G>> {
         loop {
             let view = View {
                 next: self.ring.has_next(),

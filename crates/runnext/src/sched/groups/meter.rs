@@ -116,6 +116,7 @@ impl Meter {
     #[cold]
     fn account_now(&self, p: &P, tick: u32) {
         let ran = self.read(p);
+        self.section.store(0, Relaxed); // it went with who ran before
         let runs = tick.wrapping_sub(self.read_at.get()).max(1);
         if ran > LONG_RUN * u64::from(runs) {
             self.exact_to.set(tick.wrapping_add(EXACT));
@@ -273,6 +274,7 @@ impl Meter {
         self.read(p);
         self.set_last(ptr::null());
         self.section.store(now, Relaxed);
+        self.read_next.set(p.tick.load(Relaxed)); // the next dispatch closes it, if its goroutine does not
     }
 
     /// Since when one is open; 0: none is.
@@ -281,7 +283,7 @@ impl Meter {
         self.section.load(Relaxed)
     }
 
-    /// It is over, or its goroutine left the thread and took it along.
+    /// It is over.
     #[cold]
     pub(super) fn close_section(&self, p: &P) {
         self.read(p);
@@ -437,6 +439,18 @@ mod tests {
             meter.account(&p);
             assert_eq!(meter.read_at.get(), tick.load(Relaxed), "{pause}");
         }
+    }
+
+    /// However far away the next reading was.
+    #[test]
+    fn the_next_dispatch_closes_a_section_that_its_goroutine_took_along() {
+        let p = P::new(0, 1);
+        let meter = &p.groups.meter;
+        meter.begin(&p);
+        meter.read_next.set(MAX_SKIP);
+        meter.open_section(&p, 1);
+        meter.account(&p);
+        assert_eq!(meter.section(), 0);
     }
 
     #[test]

@@ -28,12 +28,12 @@ pub(in crate::sched) enum Next {
 }
 
 /// The next goroutine of a P that takes turns.
-#[inline]
+#[inline(always)] // at every dispatch, as the decision without groups is
 pub(in crate::sched) fn next(shared: &Shared, p: &P) -> Next {
     let here = &p.groups;
     here.meter.account(p);
     if !here.over.load(Relaxed)
-        && let Some(g) = in_turn(shared, p)
+        && let Some(g) = here.follow(p).or_else(|| in_turn(shared, p))
     {
         return Next::Run(dispatched(shared, p, g));
     }
@@ -41,7 +41,7 @@ pub(in crate::sched) fn next(shared: &Shared, p: &P) -> Next {
 }
 
 /// The next goroutine of the lane whose turn it is.
-#[inline]
+#[inline(never)] // `follow` has most of them
 fn in_turn(shared: &Shared, p: &P) -> Option<NonNull<G>> {
     match p.groups.lane() {
         NO_LANE => None,
@@ -68,9 +68,6 @@ fn dispatched(shared: &Shared, p: &P, g: NonNull<G>) -> NonNull<G> {
     // SAFETY: it was queued, so it is alive.
     let header = unsafe { g.as_ref() };
     p.groups.meter.set_last(header);
-    if p.groups.meter.section() != 0 {
-        p.groups.meter.close_section(p); // it went with who ran before
-    }
     if header.stamp().load(Relaxed) != 0 {
         measure(shared, p, header);
     }
