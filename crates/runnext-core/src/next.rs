@@ -1,7 +1,7 @@
 //! What runs next on a P: the decision, without the doing.
 //!
-//! The worker loop shows a [`View`] of its P, gets a [`Pick`], and carries it out; tests do the same
-//! with made-up views. Nothing here reads a clock, rolls a die or touches a queue.
+//! The worker loop lets it [`Look`] at its P, gets a [`Pick`], and carries it out; tests do the same
+//! with a made-up [`View`]. Nothing here reads a clock, rolls a die or touches a queue.
 //!
 //! # The rules
 //! In order, first that applies:
@@ -37,27 +37,26 @@ pub const CHAIN: u32 = 64;
 /// The most taken from the global queue at once: half a local queue.
 pub const BATCH: usize = 128;
 
-/// What the decision sees of one P.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct View {
+/// What the decision asks of one P, only as far as it depends on that: most are told by the first few answers.
+pub trait Look {
     /// Dispatches on this P since the global queue was served.
-    pub since_global: u32,
+    fn since_global(&self) -> u32;
     /// `runnext` is occupied.
-    pub next: bool,
+    fn next(&self) -> bool;
     /// The local queue has something.
-    pub local: bool,
+    fn local(&self) -> bool;
     /// The urgent queue has something.
-    pub urgent: bool,
+    fn urgent(&self) -> bool;
     /// Of the urgent and the local queue, the urgent one was served last.
-    pub after_urgent: bool,
+    fn after_urgent(&self) -> bool;
     /// How many are in the global queue.
-    pub global: usize,
+    fn global(&self) -> usize;
     /// Ps that share the global queue.
-    pub procs: usize,
-    /// Hand-offs through `runnext` since something else ran here; but for one from the global queue, before which `runnext` waited.
-    pub chain: u32,
+    fn procs(&self) -> usize;
+    /// `runnext`, if there is one, goes on with the running slice ([`goes_on`]).
+    fn goes_on(&self) -> bool;
     /// The running slice is used up.
-    pub expired: bool,
+    fn expired(&self) -> bool;
 }
 
 /// What to do next.
@@ -80,29 +79,29 @@ pub enum Pick {
 }
 
 /// Decides. See the [module](self) for the rules.
-#[inline]
-pub fn pick(view: &View) -> Pick {
-    if view.global > 0 && (view.since_global >= FAIRNESS || (view.expired && !view.local)) {
+#[inline(always)] // at every dispatch: what a lane without a global queue does not ask is gone then
+pub fn pick(here: &impl Look) -> Pick {
+    if here.global() > 0 && (here.since_global() >= FAIRNESS || (here.expired() && !here.local())) {
         return Pick::Global(1);
     }
-    if view.next {
-        return if goes_on(view.chain, view.expired) {
+    if here.next() {
+        return if here.goes_on() {
             Pick::Next
-        } else if view.local || view.urgent || view.global > 0 {
+        } else if here.local() || here.urgent() || here.global() > 0 {
             Pick::Kick
         } else {
             Pick::NextFresh
         };
     }
-    if view.urgent && !(view.local && view.after_urgent) {
+    if here.urgent() && !(here.local() && here.after_urgent()) {
         return Pick::Urgent;
     }
-    if view.local {
+    if here.local() {
         return Pick::Local;
     }
-    match view.global {
+    match here.global() {
         0 => Pick::Search,
-        n => Pick::Global(batch(n, view.procs)),
+        n => Pick::Global(batch(n, here.procs())),
     }
 }
 
@@ -127,6 +126,59 @@ pub fn may_spin(spinning: usize, idle: usize, procs: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// One P as it is at a moment.
+    #[derive(Clone, Copy, Debug)]
+    struct View {
+        since_global: u32,
+        next: bool,
+        local: bool,
+        urgent: bool,
+        after_urgent: bool,
+        global: usize,
+        procs: usize,
+        /// Hand-offs through `runnext` since something else ran here; but for one from the global queue, before which `runnext` waited.
+        chain: u32,
+        expired: bool,
+    }
+
+    impl Look for View {
+        fn since_global(&self) -> u32 {
+            self.since_global
+        }
+
+        fn next(&self) -> bool {
+            self.next
+        }
+
+        fn local(&self) -> bool {
+            self.local
+        }
+
+        fn urgent(&self) -> bool {
+            self.urgent
+        }
+
+        fn after_urgent(&self) -> bool {
+            self.after_urgent
+        }
+
+        fn global(&self) -> usize {
+            self.global
+        }
+
+        fn procs(&self) -> usize {
+            self.procs
+        }
+
+        fn goes_on(&self) -> bool {
+            goes_on(self.chain, self.expired)
+        }
+
+        fn expired(&self) -> bool {
+            self.expired
+        }
+    }
 
     const EMPTY: View = View {
         since_global: 1,

@@ -15,7 +15,7 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 
 use runnext_core::list::List;
-use runnext_core::next::{self, View};
+use runnext_core::next::{self, Look};
 use runnext_core::rng::Dice;
 use runnext_core::runq::RunQueue;
 use runnext_sys::cpu;
@@ -202,22 +202,6 @@ impl P {
         unsafe { &mut *self.own.get() }
     }
 
-    /// What the decision sees.
-    #[inline]
-    pub(crate) fn view(&self, urgent: bool, global: usize, procs: usize) -> View {
-        View {
-            since_global: self.dispatches_since(&self.global_at),
-            next: self.runq.has_next(),
-            local: self.runq.has_local(),
-            urgent,
-            after_urgent: self.after_urgent.get(),
-            global,
-            procs,
-            chain: self.chain.get(),
-            expired: self.expired.load(Relaxed),
-        }
-    }
-
     /// Dispatches since the tick `at`.
     #[inline]
     pub(crate) fn dispatches_since(&self, at: &Cell<u32>) -> u32 {
@@ -286,7 +270,8 @@ impl P {
     /// block, as the last ones did. Then waking another P for it only costs.
     #[inline]
     pub(crate) fn keeps_its_own(&self, queue: &RunQueue<G>) -> bool {
-        self.streak.load(Relaxed) >= STREAK && queue.is_empty()
+        // Asked by the owner, who kicks nobody meanwhile: no need for `is_empty`.
+        self.streak.load(Relaxed) >= STREAK && !queue.has_next() && !queue.has_local()
     }
 
     /// Whether somebody light seems to be next here. Hogs that wait their turn do not count: they cost each other nothing but
@@ -311,6 +296,62 @@ impl P {
 
     pub(crate) fn has_work(&self) -> bool {
         !self.runq.is_empty()
+    }
+}
+
+/// What the decision sees of a P, for a lane of it. By the owner.
+pub(crate) struct Sight<'a> {
+    pub(crate) p: &'a P,
+    /// The lane's.
+    pub(crate) ring: &'a RunQueue<G>,
+    /// With its global and urgent queues. None: they are not this lane's.
+    pub(crate) shared: Option<&'a Shared>,
+}
+
+impl Look for Sight<'_> {
+    #[inline]
+    fn since_global(&self) -> u32 {
+        self.p.dispatches_since(&self.p.global_at)
+    }
+
+    #[inline]
+    fn next(&self) -> bool {
+        self.ring.has_next()
+    }
+
+    #[inline]
+    fn local(&self) -> bool {
+        self.ring.has_local()
+    }
+
+    #[inline]
+    fn urgent(&self) -> bool {
+        self.shared.is_some_and(Shared::has_urgent)
+    }
+
+    #[inline]
+    fn after_urgent(&self) -> bool {
+        self.p.after_urgent.get()
+    }
+
+    #[inline]
+    fn global(&self) -> usize {
+        self.shared.map_or(0, Shared::global_len)
+    }
+
+    #[inline]
+    fn procs(&self) -> usize {
+        self.shared.map_or(1, Shared::procs)
+    }
+
+    #[inline]
+    fn goes_on(&self) -> bool {
+        self.p.goes_on()
+    }
+
+    #[inline]
+    fn expired(&self) -> bool {
+        self.p.expired.load(Relaxed)
     }
 }
 

@@ -38,7 +38,6 @@ use std::io;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::*, fence};
 
-use runnext_core::next::{self, Pick};
 use runnext_core::owner::{Home, State};
 use runnext_sys::signal::{self, CpuTimer, Previous};
 use runnext_sys::{clock, errno, thread};
@@ -330,17 +329,8 @@ fn choose(shared: &Shared, p: &P) -> Option<&'static G> {
     if shared.seat.any_timers() {
         shared.run_all_timers(p, clock::now_ns()); // it may be another's for which this P was asked
     }
-    loop {
-        let view = p.view(shared.has_urgent(), shared.global_len(), shared.procs());
-        let pick = next::pick(&view);
-        if pick == Pick::Search {
-            return None;
-        }
-        if let Some(g) = worker::carry_out(shared, p, pick) {
-            // SAFETY: queued, so alive.
-            return Some(unsafe { g.as_ref() });
-        }
-    }
+    // SAFETY: queued, so alive.
+    worker::next_of_root(shared, p).map(|g| unsafe { g.as_ref() })
 }
 
 /// Asks an M to give way, in the turn `slice`: by a note if it is in the runtime, by a signal if it computes. True: it was asked.

@@ -19,7 +19,7 @@ use super::{Shared, future, seat, spawn};
 use crate::g::{G, Switch};
 use crate::m::{self, M};
 use crate::observe::event::Kind;
-use crate::p::{P, bump, look_ahead};
+use crate::p::{P, Sight, bump, look_ahead};
 use crate::stack::NoStack;
 
 /// Rounds over all Ps before a thief gives up; `runnext` is taken only in the last (Go's figure).
@@ -123,8 +123,7 @@ fn decide(m: &'static M) -> Decision {
             Next::Plain => {}
         }
     }
-    let pick = next::pick(&p.view(shared.has_urgent(), shared.global_len(), shared.procs()));
-    let found = match pick {
+    let found = match pick(shared, p) {
         Pick::Search => match seek(m, p) {
             Some(g) => Some(g),
             None if !p.runq.is_empty() => None, // events brought some
@@ -198,6 +197,30 @@ fn search_grouped(m: &'static M, p: &P) -> Decision {
         None => return Decision::again_if(give_up_p(m, p)),
     }
     Decision::Again
+}
+
+/// Decides for the root lane of a P that the caller owns.
+#[inline(always)] // at every dispatch
+fn pick(shared: &Shared, p: &P) -> Pick {
+    next::pick(&Sight {
+        p,
+        ring: &p.runq,
+        shared: Some(shared),
+    })
+}
+
+/// The next goroutine of the root lane of `p`, without a search. By `p`'s owner.
+pub(super) fn next_of_root(shared: &Shared, p: &P) -> Found {
+    loop {
+        let pick = pick(shared, p);
+        if pick == Pick::Search {
+            return None;
+        }
+        let found = carry_out(shared, p, pick);
+        if found.is_some() {
+            return found;
+        }
+    }
 }
 
 pub(super) type Found = Option<ptr::NonNull<G>>;

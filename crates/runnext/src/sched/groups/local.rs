@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering:
 
 use runnext_core::group::{Ended, GroupId, Key, Lanes, Ledger, Storage};
 use runnext_core::list::List;
-use runnext_core::next::{self, Pick, View};
+use runnext_core::next::{self, Pick};
 use runnext_core::runq::RunQueue;
 
 use super::ROOT_LANE;
@@ -26,7 +26,7 @@ use super::meter::Meter;
 use crate::g::G;
 use crate::lock::{Lock, LockGuard};
 use crate::m::M;
-use crate::p::{P, light_leads, look_ahead};
+use crate::p::{P, Sight, light_leads, look_ahead};
 use crate::sched::Shared;
 
 /// No turn.
@@ -422,14 +422,14 @@ impl Local {
     /// What runs next in the turn of a group, from its ring.
     pub(super) fn go_on(&self, shared: &Shared, p: &P) -> Option<NonNull<G>> {
         loop {
-            let view = View {
-                next: self.ring.has_next(),
-                local: self.ring.has_local(),
-                ..p.view(false, 0, 1)
-            };
+            let pick = next::pick(&Sight {
+                p,
+                ring: &self.ring,
+                shared: None,
+            });
             // SAFETY: the caller owns the P.
             let found = unsafe {
-                match next::pick(&view) {
+                match pick {
                     Pick::Next => self.ring.take_next().inspect(|_| p.inherit_slice()),
                     Pick::NextFresh => self.ring.take_next().inspect(|_| p.fresh_slice()),
                     Pick::Local => self.fetch_one(p).inspect(|_| p.fresh_slice()),

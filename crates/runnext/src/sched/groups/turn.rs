@@ -7,7 +7,6 @@ use std::sync::atomic::Ordering::*;
 
 use runnext_core::group::{GroupId, Key, Pick, ROOT};
 use runnext_core::list::List;
-use runnext_core::next;
 use runnext_sys::clock;
 
 use super::fifo::Fifo;
@@ -45,20 +44,8 @@ pub(in crate::sched) fn next(shared: &Shared, p: &P) -> Next {
 fn in_turn(shared: &Shared, p: &P) -> Option<NonNull<G>> {
     match p.groups.lane() {
         NO_LANE => None,
-        ROOT_LANE => from_root(shared, p),
+        ROOT_LANE => worker::next_of_root(shared, p),
         _ => p.groups.go_on(shared, p),
-    }
-}
-
-fn from_root(shared: &Shared, p: &P) -> Option<NonNull<G>> {
-    loop {
-        let pick = next::pick(&p.view(shared.has_urgent(), shared.global_len(), shared.procs()));
-        if pick == next::Pick::Search {
-            return None;
-        }
-        if let Some(g) = worker::carry_out(shared, p, pick) {
-            return Some(g);
-        }
     }
 }
 
