@@ -268,22 +268,20 @@ impl Call {
         if let Some(p) = local {
             p.eye.queued(&shared.observe, g);
         }
-        match local {
-            Some(p) if shared.is_special(p, g) => {
-                if shared.put_special(p, g, true) {
-                    shared.wake_another(p);
-                }
-            }
-            Some(p) if p.keeps_its_own(&p.runq) => {
-                shared.put_ungrouped(p, g);
-                // Should its waker not block, the monitor wakes another P for it.
-                shared.monitor.work_waits(false);
-            }
-            Some(p) => {
-                shared.put_ungrouped(p, g);
+        let Some(p) = local else {
+            return shared.put_global(g);
+        };
+        if let Some(lane) = shared.special_lane(p, g) {
+            if shared.put_special(p, g, lane, true) {
                 shared.wake_another(p);
             }
-            None => shared.put_global(g),
+        } else if p.keeps_its_own(&p.runq) {
+            shared.put_ungrouped(p, g);
+            // Should its waker not block, the monitor wakes another P for it.
+            shared.monitor.work_waits(false);
+        } else {
+            shared.put_ungrouped(p, g);
+            shared.wake_another(p);
         }
     }
 

@@ -38,39 +38,45 @@ impl Shared {
     /// A new goroutine. True: another P may help with it, and none was told.
     #[inline(always)] // as `put_tail`
     pub(super) fn put_local(&self, p: &P, g: &G) -> bool {
-        if self.is_special(p, g) {
-            return self.put_special(p, g, false);
+        if let Some(lane) = self.special_lane(p, g) {
+            return self.put_special(p, g, lane, false);
         }
         self.put_ungrouped(p, g);
         true
     }
 
-    /// Whether groups or chaos decide where `g` is queued. Groups do not, where they are of no concern to either: those without one
+    /// The lane of a goroutine, if groups or chaos decide where it is queued. Groups do not, where they are of no concern to either: those without one
     /// are to pay nothing for those that others made.
     #[inline(always)] // as `put_tail`
-    pub(super) fn is_special(&self, p: &P, g: &G) -> bool {
-        self.special.load(Relaxed)
-            && (g.lane() != ROOT_LANE || p.groups.is_on() || self.config.chaos)
+    pub(super) fn special_lane(&self, p: &P, g: &G) -> Option<u32> {
+        if !self.special.load(Relaxed) {
+            return None;
+        }
+        let lane = g.lane(); // read once, as in `put_tail`
+        (lane != ROOT_LANE || p.groups.is_on() || self.config.chaos).then_some(lane)
     }
 
     /// As [`put_local`](Self::put_local), with groups or chaos. `woken`: it is not a new one.
     #[inline]
-    pub(super) fn put_special(&self, p: &P, g: &G, woken: bool) -> bool {
-        let here = &p.groups;
-        if !here.takes(g) {
-            return self.put_elsewhere(p, g, woken);
+    pub(super) fn put_special(&self, p: &P, g: &G, lane: u32, woken: bool) -> bool {
+        if !g.is_light() || !p.groups.takes_back(lane) {
+            return self.put_elsewhere(p, g, lane, woken);
         }
-        if !woken && !here.shares_ring() && self.may_start_elsewhere(g) {
-            return self.put_in_lane(p, g, woken);
-        }
+        let kept = self.put_next_in_turn(p, g, woken);
+        self.may_help(!kept)
+    }
+
+    /// Into `runnext` of the group whose turn it is. True: the P will most likely run it at once.
+    #[inline]
+    fn put_next_in_turn(&self, p: &P, g: &G, woken: bool) -> bool {
         self.sample_wait(p, g);
-        let ring = here.ring();
+        let ring = p.groups.ring();
         let kept = woken && p.keeps_its_own(ring);
         // SAFETY: the caller owns p; g is runnable and in no queue.
         if let Err(overflow) = unsafe { ring.put_next_kick(g.ptr()) } {
             self.put_overflow(p, ring, overflow);
         }
-        self.may_help(here.shares_ring() && !kept)
+        kept
     }
 
     /// Passes `others` on: whether other Ps may help with a goroutine that was queued. If not, it waits until its waker blocks; the monitor is told, which
@@ -109,29 +115,32 @@ impl Shared {
         }
     }
 
-    /// A goroutine that is not of the group whose turn it is on `p`, or that is a hog of this group.
-    fn put_elsewhere(&self, p: &P, g: &G, woken: bool) -> bool {
-        if self.config.chaos && g.lane() == ROOT_LANE {
-            self.put_chaotic(p, g);
-            true
-        } else {
-            self.put_in_lane(p, g, woken)
+    /// A goroutine that is not of the group whose turn it is on `p`, or is a hog of it, or others may not help with its ring.
+    #[inline(never)]
+    fn put_elsewhere(&self, p: &P, g: &G, lane: u32, woken: bool) -> bool {
+        if p.groups.takes(g, lane) && (woken || !self.may_start_elsewhere(lane)) {
+            self.put_next_in_turn(p, g, woken);
+            return self.may_help(false);
         }
+        if self.config.chaos && lane == ROOT_LANE {
+            self.put_chaotic(p, g);
+            return true;
+        }
+        self.put_in_lane(p, g, lane, woken)
     }
 
     /// A goroutine that gave way on `p`.
     #[inline(always)] // six registers to save otherwise, at every yield
     pub(super) fn put_tail(&self, p: &P, g: &G) {
+        let special = self.special.load(Relaxed);
         // Read once, because it may change meanwhile (`lend`, I3).
-        let lane = match self.special.load(Relaxed) {
-            true => g.lane(),
-            false => ROOT_LANE,
+        let lane = if special { g.lane() } else { ROOT_LANE };
+        let ring = match lane {
+            _ if !g.is_light() => return self.put_aside(p, g, lane),
+            _ if special && p.groups.takes_back(lane) => p.groups.ring(),
+            ROOT_LANE => &p.runq,
+            _ => return self.put_aside(p, g, lane),
         };
-        let grouped = lane != ROOT_LANE;
-        if !g.is_light() || grouped && !p.groups.takes_back(lane) {
-            return self.put_aside(p, g, lane);
-        }
-        let ring = if grouped { p.groups.ring() } else { &p.runq };
         // SAFETY: the caller owns p; g is runnable and in no queue.
         if let Err(overflow) = unsafe { ring.push(g.ptr()) } {
             self.put_overflow(p, ring, overflow);

@@ -117,6 +117,9 @@ fn decide(m: &'static M) -> Decision {
         shared.tend(p);
     }
     if p.groups.is_on() {
+        if let Some(g) = groups::follow(shared, p) {
+            return run_found(m, p, g, seat);
+        }
         match groups::next(shared, p) {
             Next::Run(g) => return run_found(m, p, g, seat),
             Next::Search => return search_grouped(m, p),

@@ -57,7 +57,7 @@ pub(super) fn make_way() {
         && m.p().groups.graced.load(Relaxed)
     {
         let p = m.p();
-        p.groups.over.store(true, Relaxed);
+        p.groups.end_soon(p);
         m.note.leave(p.slice.load(Relaxed), false);
     } // else that turn has ended
     drop(call);

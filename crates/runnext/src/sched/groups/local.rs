@@ -3,7 +3,7 @@
 //! | word          | written by                                  | read by                                       |
 //! |---------------|---------------------------------------------|-----------------------------------------------|
 //! | `on`          | who queues a grouped goroutine here; the monitor; the owner | every dispatch and every yield of the owner |
-//! | `over`        | anybody: the turn is to end                 | every dispatch of the owner                   |
+//! | `over`        | anybody: the turn is to end                 | the owner, where the meter is due: who sets it makes it so |
 //! | `wanted`      | the monitor: somebody waits in the turn of a more entitled group elsewhere | the owner, where a turn ends |
 //! | `lane`, `since`, `key`, `tick` | the owner, where a turn begins or ends | wakers, thieves, monitor            |
 //! | `until`       | the owner; wakers bring it forward, the monitor back if that is soon enough | the monitor, wakers |
@@ -42,6 +42,8 @@ pub(crate) struct Local {
     pub(super) wanted: AtomicBool,
     /// The group had a limit when its turn began: what the owner goes by. All others ask [`Shared::limits`], which knows of a new one too.
     pub(super) limited: Cell<bool>,
+    /// The lane whose turn it is, if that is a group's without a limit: who gave way goes into the ring.
+    back_lane: Cell<u32>,
     /// An owner of locks was let run on in this turn.
     pub(super) graced: AtomicBool,
     lane: AtomicU32,
@@ -62,12 +64,6 @@ pub(crate) struct Local {
 // SAFETY: `Cell`s are used by the P's owner only, as those of the P itself are.
 unsafe impl Sync for Local {}
 
-/// After so many dispatches whoever waits in the list goes before the ring.
-#[inline]
-fn list_is_due(p: &P) -> bool {
-    p.dispatches_since(&p.groups.list_at) >= next::FAIRNESS
-}
-
 impl Local {
     pub(crate) fn new(p: usize) -> Local {
         Local {
@@ -75,6 +71,7 @@ impl Local {
             over: AtomicBool::new(false),
             wanted: AtomicBool::new(false),
             limited: Cell::new(false),
+            back_lane: Cell::new(NO_LANE),
             graced: AtomicBool::new(false),
             lane: AtomicU32::new(NO_LANE),
             since: AtomicU64::new(0),
@@ -97,6 +94,13 @@ impl Local {
 
     pub(super) fn set_on(&self, on: bool) {
         self.on.store(on, Relaxed);
+    }
+
+    /// The turn is to end at the next dispatch, by anybody. Should the owner put off its next reading at the very same moment, it is the dispatch of that
+    /// reading.
+    pub(super) fn end_soon(&self, p: &P) {
+        self.over.store(true, Relaxed);
+        self.meter.hasten(p);
     }
 
     /// The turn is to end.
@@ -264,6 +268,8 @@ impl Local {
             self.refill(lanes, id, n);
         }
         self.lane.store(lane, Relaxed);
+        let shared = lane != ROOT_LANE && self.shares_ring();
+        self.back_lane.set(if shared { lane } else { NO_LANE });
         self.since.store(now, Relaxed);
         self.key.store(key.to_bits(), Relaxed);
         self.over.store(false, Relaxed);
@@ -318,7 +324,7 @@ impl Local {
     /// other. From the ring if there is none.
     #[cold]
     fn fetch_one(&self, p: &P) -> Option<NonNull<G>> {
-        if self.listed() != 0 && list_is_due(p) {
+        if self.listed() != 0 && p.dispatches_since(&self.list_at) >= next::FAIRNESS {
             p.mark(&self.list_at); // also if those there are to wait: else each dispatch would lock
             let id = GroupId::from_index(self.lane() as usize);
             if let Some(g) = self.lanes.lock().queue(id).pop_patient() {
@@ -368,6 +374,7 @@ impl Local {
             _ => p.skip_for_global(self.dispatches(p)),
         }
         self.lane.store(NO_LANE, Relaxed);
+        self.back_lane.set(NO_LANE);
         self.key.store(Key::IDLE.to_bits(), Relaxed);
         lanes.end(ledger, now, used)
     }
@@ -375,7 +382,7 @@ impl Local {
     /// Whether a light goroutine of `lane`, other than the root lane, that gave way goes into the ring: its lane has the turn, and others may help with what is there.
     #[inline]
     pub(in crate::sched) fn takes_back(&self, lane: u32) -> bool {
-        lane == self.lane() && self.shares_ring()
+        lane == self.back_lane.get()
     }
 
     /// Whether other Ps may help with what is in the ring.
@@ -386,8 +393,7 @@ impl Local {
 
     /// Whether a goroutine that was woken goes into the ring: light, and its group has the turn.
     #[inline]
-    pub(in crate::sched) fn takes(&self, g: &G) -> bool {
-        let lane = g.lane();
+    pub(in crate::sched) fn takes(&self, g: &G, lane: u32) -> bool {
         lane != ROOT_LANE && lane == self.lane() && g.is_light()
     }
 
@@ -398,8 +404,8 @@ impl Local {
     }
 
     /// What runs next in the turn of a group, if nothing has to be weighed. Of [`go_on`](Self::go_on)'s answers the two that nearly all get, from the
-    /// little each of them takes: one that was woken last, and goes on; and those that yield to each other, if nobody in the list is owed a turn.
-    /// None in the root lane's: the ring is empty then.
+    /// little each of them takes: one that was woken last, and goes on; and those that yield to each other. Whoever in the list is owed a turn gets it
+    /// when the meter is due, so nobody asks here. None in the root lane's turn: the ring is empty then.
     #[inline(always)] // at every dispatch, as the decision without groups is
     pub(super) fn follow(&self, p: &P) -> Option<NonNull<G>> {
         if self.ring.has_next() {
@@ -408,9 +414,6 @@ impl Local {
             }
             // SAFETY: the caller owns the P. None if a thief was faster.
             return unsafe { self.ring.take_next() }.inspect(|_| p.inherit_slice());
-        }
-        if self.listed() != 0 && list_is_due(p) {
-            return None;
         }
         // SAFETY: the caller owns the P.
         unsafe { self.ring.pop() }.inspect(|_| {

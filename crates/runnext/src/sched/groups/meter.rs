@@ -8,6 +8,7 @@
 //! |---------------------------|----------------------------------------------------------------------|--------------------------------|
 //! | [`M::paid`]               | the thread; who robbed it, or hands it a P                           | the monitor                    |
 //! | `ran`, `apart`, `blocked`, `mark`, `section`, `last` | the owner of the P                        | the monitor; who asks for CPU time |
+//! | `read_next`               | the owner; brought forward by anybody                                | the owner, at every dispatch |
 //! | `away`                    | the monitor; cleared by the owner                                    | who asks for CPU time          |
 //!
 //! # Contract
@@ -34,7 +35,7 @@
 
 use std::cell::Cell;
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 
 use runnext_core::owner::{Home, State};
 use runnext_sys::clock;
@@ -78,7 +79,7 @@ pub(super) struct Meter {
     idle: Cell<bool>,
     /// The dispatch before which the clock was read last, and the one before which it is to be read again.
     read_at: Cell<u32>,
-    read_next: Cell<u32>,
+    read_next: AtomicU32,
     /// The dispatch up to which it is read at every one.
     exact_to: Cell<u32>,
 }
@@ -96,25 +97,27 @@ impl Meter {
             last: AtomicPtr::new(ptr::null_mut()),
             idle: Cell::new(true),
             read_at: Cell::new(0),
-            read_next: Cell::new(0),
+            read_next: AtomicU32::new(0),
             exact_to: Cell::new(0),
         }
     }
 
     // ---- by the owner of the P ----
 
-    /// Before the next dispatch: who ran is charged, if it is time for a reading.
+    /// Whether it is time for a reading, as it is once in [`MAX_SKIP`] dispatches at least.
     #[inline]
-    pub(super) fn account(&self, p: &P) {
-        let tick = p.tick.load(Relaxed);
+    pub(super) fn is_due(&self, p: &P) -> bool {
         // More than half of all numbers away is behind.
-        if tick.wrapping_sub(self.read_next.get()) as i32 >= 0 {
-            self.account_now(p, tick);
-        }
+        let next = self.read_next.load(Relaxed);
+        p.tick.load(Relaxed).wrapping_sub(next) as i32 >= 0
     }
 
-    #[cold]
-    fn account_now(&self, p: &P, tick: u32) {
+    /// Before the next dispatch: who ran is charged, if it is time.
+    pub(super) fn account(&self, p: &P) {
+        if !self.is_due(p) {
+            return;
+        }
+        let tick = p.tick.load(Relaxed);
         let ran = self.read(p);
         self.section.store(0, Relaxed); // it went with who ran before
         let runs = tick.wrapping_sub(self.read_at.get()).max(1);
@@ -126,7 +129,7 @@ impl Meter {
             _ => (2 * runs).min(MAX_SKIP),
         };
         self.read_at.set(tick);
-        self.read_next.set(tick.wrapping_add(next));
+        self.read_next.store(tick.wrapping_add(next), Relaxed);
     }
 
     /// A piece ends: the turn pays for it, and who ran last. How much, in ns.
@@ -205,7 +208,7 @@ impl Meter {
     /// The clock was read before this dispatch, and is to be before the next.
     fn count_from(&self, tick: u32) {
         self.read_at.set(tick);
-        self.read_next.set(tick.wrapping_add(1));
+        self.read_next.store(tick.wrapping_add(1), Relaxed);
     }
 
     /// The turn ends, a section that is open with it: what is to be charged as CPU time, and what beside that.
@@ -267,6 +270,11 @@ impl Meter {
         unsafe { self.last.load(Relaxed).as_ref() }
     }
 
+    /// The next dispatch reads. By anybody.
+    pub(super) fn hasten(&self, p: &P) {
+        self.read_next.store(p.tick.load(Relaxed), Relaxed);
+    }
+
     // ---- blocking sections; by the owner ----
 
     /// The goroutine that runs opens one, at `now`.
@@ -274,7 +282,7 @@ impl Meter {
         self.read(p);
         self.set_last(ptr::null());
         self.section.store(now, Relaxed);
-        self.read_next.set(p.tick.load(Relaxed)); // the next dispatch closes it, if its goroutine does not
+        self.hasten(p); // the next dispatch closes it, if its goroutine does not
     }
 
     /// Since when one is open; 0: none is.
@@ -447,7 +455,7 @@ mod tests {
         let p = P::new(0, 1);
         let meter = &p.groups.meter;
         meter.begin(&p);
-        meter.read_next.set(MAX_SKIP);
+        meter.read_next.store(MAX_SKIP, Relaxed);
         meter.open_section(&p, 1);
         meter.account(&p);
         assert_eq!(meter.section(), 0);

@@ -63,7 +63,7 @@ pub(crate) use lend::{give_back, lend_to, lend_to_heir, settle};
 pub(crate) use local::Local;
 pub(crate) use record::Record;
 pub(super) use stop::{blocked, unblocked};
-pub(super) use turn::{Next, next};
+pub(super) use turn::{Next, follow, next};
 pub(super) use watch::Watched;
 
 use std::collections::HashMap;

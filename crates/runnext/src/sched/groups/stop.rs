@@ -33,7 +33,7 @@ impl Shared {
             self.charge_outside(g, arrears, clock::now_ns());
         }
         if lane != ROOT_LANE && lane != here.lane() && !turn::open(self, p, g, lane) {
-            here.over.store(true, Relaxed);
+            here.end_soon(p);
             m.note.leave(p.slice.load(Relaxed), false);
             self.hurry(clock::now_ns());
         }

@@ -26,13 +26,23 @@ pub(in crate::sched) enum Next {
     Search,
 }
 
-/// The next goroutine of a P that takes turns.
+/// The next goroutine of a P that takes turns, if there is nothing to weigh or to charge: nearly always. None: ask [`next`].
 #[inline(always)] // at every dispatch, as the decision without groups is
+pub(in crate::sched) fn follow(shared: &Shared, p: &P) -> Option<NonNull<G>> {
+    let here = &p.groups;
+    if here.meter.is_due(p) {
+        return None; // so it is if the turn is to end
+    }
+    here.follow(p).map(|g| dispatched(shared, p, g))
+}
+
+/// The next goroutine of a P that takes turns.
+#[inline(never)]
 pub(in crate::sched) fn next(shared: &Shared, p: &P) -> Next {
     let here = &p.groups;
     here.meter.account(p);
     if !here.over.load(Relaxed)
-        && let Some(g) = here.follow(p).or_else(|| in_turn(shared, p))
+        && let Some(g) = in_turn(shared, p)
     {
         return Next::Run(dispatched(shared, p, g));
     }
@@ -40,7 +50,6 @@ pub(in crate::sched) fn next(shared: &Shared, p: &P) -> Next {
 }
 
 /// The next goroutine of the lane whose turn it is.
-#[inline(never)] // `follow` has most of them
 fn in_turn(shared: &Shared, p: &P) -> Option<NonNull<G>> {
     match p.groups.lane() {
         NO_LANE => None,

@@ -42,8 +42,8 @@ pub(super) fn since(stamp: u32) -> u64 {
 
 impl Shared {
     /// A goroutine was made runnable, `woken` or new, by the owner of `p`. While groups are in use. True: another P may help, and nobody was told.
-    pub(in crate::sched) fn put_in_lane(&self, p: &P, g: &G, woken: bool) -> bool {
-        let (lane, here) = (g.lane(), &p.groups);
+    pub(in crate::sched) fn put_in_lane(&self, p: &P, g: &G, lane: u32, woken: bool) -> bool {
+        let here = &p.groups;
         if lane != ROOT_LANE {
             self.put_in_list(p, g, lane);
             return false;
@@ -68,8 +68,8 @@ impl Shared {
     /// Whether an idle P could run a new goroutine of a group with a limit, which it finds in lists only. Not for one that is woken: it waits for what is
     /// left of the turn at most, and a P woken for each would use up the same limit, at the price of a thread's wake-up.
     #[cold]
-    pub(in crate::sched) fn may_start_elsewhere(&self, g: &G) -> bool {
-        let id = GroupId::from_index(g.lane() as usize);
+    pub(in crate::sched) fn may_start_elsewhere(&self, lane: u32) -> bool {
+        let id = GroupId::from_index(lane as usize);
         self.searchers.idle() != 0 && self.groups.ledger.may_start(id, clock::now_ns())
     }
 
@@ -211,7 +211,7 @@ impl Shared {
         if here.ends_by(at, now) {
             return Some(false);
         }
-        here.over.store(true, Relaxed);
+        here.end_soon(p);
         here.until.fetch_min(at, Relaxed);
         Some(true)
     }
@@ -235,7 +235,7 @@ impl Shared {
 
     /// The turn on `p` ends at its next switch, and by force not before `at`.
     fn cut_short(&self, p: &P, at: u64, now: u64) {
-        p.groups.over.store(true, Relaxed);
+        p.groups.end_soon(p);
         p.groups.until.fetch_min(at, Relaxed);
         let own = m::current().filter(|m| std::ptr::eq(m.p_ptr(), p));
         let at = match own {

@@ -124,14 +124,15 @@ fn again_after(asked: u64) -> u64 {
 }
 
 /// A turn is to end at `end`, for the sake of no one in particular: after that at its next switch, and by force when who runs was long enough `alone`.
-fn soon(here: &Local, end: u64, alone: u64, now: u64) -> u64 {
+fn soon(p: &P, end: u64, alone: u64, now: u64) -> u64 {
+    let here = &p.groups;
     if now < end || alone <= now {
         return end;
     }
     let before = here.until.load(Relaxed);
     // Else somebody has just brought it forward.
     let _ = here.until.compare_exchange(before, alone, Relaxed, Relaxed);
-    here.over.store(true, Relaxed);
+    here.end_soon(p);
     here.until.load(Relaxed)
 }
 
@@ -204,10 +205,10 @@ impl Shared {
             // Cut short by somebody who woke up.
             (_, true) if here.over.load(Relaxed) => here.until.load(Relaxed),
             (_, true) => slice(),
-            (_, false) if self.is_outnumbered(p, lane) => soon(here, slice(), alone, now),
+            (_, false) if self.is_outnumbered(p, lane) => soon(p, slice(), alone, now),
             (_, false) if waiting.low.any_but(lane) => {
                 let floor = self.groups.ledger.floor_due_at(here.since.load(Relaxed));
-                soon(here, slice().max(floor), alone, now)
+                soon(p, slice().max(floor), alone, now)
             }
             (_, false) => u64::MAX,
         };
@@ -216,7 +217,7 @@ impl Shared {
             return until.min(woken);
         }
         if until <= now {
-            here.over.store(true, Relaxed);
+            here.end_soon(p);
         }
         let again = self.insist(p, m, seen, now, computes);
         again.map_or(u64::MAX, |after| now + after)
