@@ -3,10 +3,10 @@
 mod common;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{built, child, holdings, runtime, shows, thread_id, until, until_asleep};
 use runnext::Runtime;
@@ -250,6 +250,58 @@ fn a_write_lock_is_passed_on_by_one_that_never_ran() {
         assert_eq!(*behind.read(), 0);
     });
     *lock.write() += 1;
+}
+
+/// The permit was gone for good.
+#[test]
+fn a_permit_is_passed_on_by_one_that_never_ran() {
+    for timeout in [None, Some(Duration::from_secs(600))] {
+        let permits = Arc::new(Semaphore::new(1));
+        let (theirs, behind) = (Arc::clone(&permits), Arc::clone(&permits));
+        let wait = move || {
+            drop(match timeout {
+                None => Some(theirs.acquire()),
+                Some(timeout) => theirs.acquire_timeout(timeout),
+            });
+        };
+        passes_on("semacquire", permits.acquire(), wait, move || {
+            drop(behind.acquire());
+        });
+        assert_eq!(permits.available_permits(), 1);
+    }
+}
+
+/// There was none to pass on: the time of who waited was over.
+#[test]
+fn one_whose_time_was_over_passes_no_permit_on() {
+    const TIMEOUT: Duration = Duration::from_millis(20);
+    let permits = Arc::new(Semaphore::new(0));
+    let (stage, awake) = <(Arc<AtomicUsize>, Arc<AtomicUsize>)>::default();
+    let rt = built(Runtime::builder().procs(1).preemption(false));
+    let waits = [(); 2].map(|()| {
+        let (permits, stage) = (Arc::clone(&permits), Arc::clone(&stage));
+        let awake = Arc::clone(&awake);
+        rt.go(move || {
+            assert!(permits.acquire_timeout(TIMEOUT).is_none());
+            awake.fetch_add(1, SeqCst);
+            while stage.load(SeqCst) < 2 {} // now the other is awake too, and never runs
+        })
+    });
+    let wait = |dump: &str| waits.iter().all(|g| shows(dump, g, "semacquire"));
+    until(|| wait(&rt.dump()));
+    let since = Instant::now();
+    let time_over = Arc::clone(&stage);
+    rt.go(move || {
+        while time_over.load(SeqCst) == 0 {}
+        runnext::yield_now(); // both wake up
+    });
+    until(|| since.elapsed() > TIMEOUT);
+    stage.store(1, SeqCst);
+    until(|| awake.load(SeqCst) == 1);
+    assert_eq!(rt.shutdown(Duration::ZERO).abandoned, 3);
+    stage.store(2, SeqCst);
+    assert!(permits.try_acquire().is_none());
+    assert_eq!(awake.load(SeqCst), 1);
 }
 
 /// Runtimes stop while their goroutines and threads fight for locks, wherever each of them is just then: the locks stay usable.

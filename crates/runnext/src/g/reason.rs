@@ -57,7 +57,10 @@ impl WaitReason {
     pub(crate) fn has_will(self) -> bool {
         matches!(
             self,
-            WaitReason::Mutex | WaitReason::RwLockRead | WaitReason::RwLockWrite
+            WaitReason::Mutex
+                | WaitReason::RwLockRead
+                | WaitReason::RwLockWrite
+                | WaitReason::Semaphore
         )
     }
 

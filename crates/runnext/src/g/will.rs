@@ -1,7 +1,7 @@
 //! Wills: what others are to do for a goroutine that was woken and will never run again.
 //!
 //! # Why this shape
-//! A waiter of a lock that is woken has got something: the lock, or the duty to look whether it is free. If its runtime stops before it runs
+//! A waiter of a lock that is woken has got something: the lock, the duty to look whether it is free, or a permit of a semaphore. If its runtime stops before it runs
 //! again, nobody else ever gets either. So it leaves word of what is to be done with it before it waits, and takes that back when it goes on.
 //! The word lies in the payload, which is empty while a goroutine with a stack runs: the closure has left it, and the result is not there yet.
 //!

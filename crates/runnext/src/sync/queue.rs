@@ -24,12 +24,12 @@
 //! # Context
 //! Under a `Lock`, so it allocates nothing and calls nothing; waking comes after unlocking.
 
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 
 use runnext_core::waitlist::{self, WaitList};
 use runnext_sys::clock;
 
-use crate::g::{G, WaitReason};
+use crate::g::{After, G, WaitReason};
 use crate::lock::{Lock, LockGuard};
 use crate::sched::call::{self, Call};
 use crate::sched::groups::Rank;
@@ -68,6 +68,11 @@ impl Node {
             waiter,
             ticket: Some(waiter.draw()),
         }))
+    }
+
+    /// What decides how the wait of a timed node ends.
+    pub(super) fn ticket(&self) -> Option<Ticket> {
+        self.0.ticket
     }
 
     /// A node for one that is abandoned, in the queue as if it had been abandoned there: who finds it passes it by. The caller stays in this frame for good.
@@ -171,6 +176,40 @@ impl Node {
         }
         woken
     }
+}
+
+/// Closes the call after `wait`, in which the caller may be given something. `lost` is what is done with that, by whoever sees it, if the caller's runtime stops
+/// before the caller has gone on: then this never returns (`g::will`). One without a stack has no room for a will.
+pub(super) fn with_will<L: Fn() + Sync, T>(
+    mut call: Call,
+    reason: WaitReason,
+    lost: &L,
+    wait: impl FnOnce(&mut Call) -> T,
+) -> T {
+    let g = call.g().filter(|g| g.has_stack());
+    if let Some(g) = g {
+        let will = After {
+            call: Some(call_as::<L>),
+            with: ptr::from_ref(lost).cast(),
+        };
+        g.make_will(reason, will);
+    }
+    let waited = wait(&mut call);
+    drop(call); // it may stop here for good
+    if let Some(g) = g
+        && !g.revoke_will(reason)
+    {
+        call::stop_here_for_good();
+    }
+    waited
+}
+
+/// # Safety
+/// `f` is an `F`, which stays there meanwhile.
+unsafe fn call_as<F: Fn()>(f: *const ()) {
+    // SAFETY: the contract. That of a will lies in the frame of who waits, or around it, and never leaves that once its will is carried out.
+    let f = unsafe { &*f.cast::<F>() };
+    f();
 }
 
 /// Waiters, oldest first.

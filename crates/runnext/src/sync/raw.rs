@@ -42,8 +42,8 @@ use std::sync::atomic::{AtomicPtr, Ordering::*};
 use runnext_core::mutex_state::{Contended, Gate, MutexState, Token};
 use runnext_sys::clock;
 
-use super::queue::{Batch, Node, Place, Queue};
-use crate::g::{After, G, WaitReason};
+use super::queue::{Batch, Node, Place, Queue, with_will};
+use crate::g::{G, WaitReason};
 use crate::lock::Lock;
 use crate::m;
 use crate::p::bump_by;
@@ -80,34 +80,31 @@ impl Spot {
 
     /// Takes a token, waiting for one if there is none. `lost` is what is done with it if the caller's runtime stops before the caller has gone on:
     /// then this never returns.
-    pub(super) fn take(&self, mut call: Call, place: Place, reason: WaitReason, lost: After) {
+    pub(super) fn take(
+        &self,
+        call: Call,
+        place: Place,
+        reason: WaitReason,
+        lost: impl Fn() + Sync,
+    ) {
         if let Some(g) = call.stray() {
             self.take_in_vain(call, g, lost);
         }
-        let g = call.g().filter(|g| g.has_stack());
-        if let Some(g) = g {
-            g.make_will(reason, lost);
-        }
-        self.take_within(&mut call, place, reason);
-        drop(call); // it may stop here for good
-        if let Some(g) = g
-            && !g.revoke_will(reason)
-        {
-            call::stop_here_for_good();
-        }
+        with_will(call, reason, &lost, |call| {
+            self.take_within(call, place, reason);
+        });
     }
 
     /// As [`take`](Self::take), by one that is abandoned and cannot wait any more: others reckon with it, so it does not just stop.
     #[cold]
-    fn take_in_vain(&self, call: Call, g: &G, lost: After) -> ! {
+    fn take_in_vain(&self, call: Call, g: &G, lost: impl Fn()) -> ! {
         let mut inner = self.inner.lock();
         if inner.tokens == 0 {
             Node::leave_in(g, call, inner, |inner| &mut inner.queue);
         }
         inner.tokens -= 1;
         drop((inner, call));
-        // SAFETY: once, and the caller borrows what it is done with.
-        unsafe { lost.run() };
+        lost();
         call::stop_here_for_good()
     }
 
@@ -274,13 +271,8 @@ impl RawMutex {
 
     /// One that was woken, or handed the lock, never runs again: the next one looks in its place. That one stays counted, as if the other
     /// had been lost while it waited (`runnext_core::mutex_state`).
-    ///
-    /// # Safety
-    /// `this` is a `RawMutex`.
-    unsafe fn pass_on(this: *const ()) {
-        // SAFETY: the contract.
-        let this = unsafe { &*this.cast::<RawMutex>() };
-        this.spot.give(&Call::brief(), &this.heir);
+    fn pass_on(&self) {
+        self.spot.give(&Call::brief(), &self.heir);
     }
 
     /// The calling goroutine is about to wait for the owner, elsewhere than in this lock's queue.
@@ -433,11 +425,8 @@ impl Gate for AtSpot<'_> {
         if !heir.is_null() {
             groups::lend_to(heir);
         }
-        let lost = After {
-            call: Some(RawMutex::pass_on),
-            with: ptr::from_ref(self.lock).cast(),
-        };
-        (self.lock.spot).take(Call::begin(), place, self.reason, lost);
+        let lock = self.lock;
+        (lock.spot).take(Call::begin(), place, self.reason, || lock.pass_on());
     }
 
     fn may_spin(&self, round: u32) -> bool {

@@ -45,12 +45,11 @@ use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::panic::{RefUnwindSafe, UnwindSafe};
-use std::ptr;
 use std::sync::atomic::{AtomicI32, Ordering::*};
 
 use super::queue::Place;
 use super::raw::{self, RawMutex, Spot};
-use crate::g::{After, G, WaitReason};
+use crate::g::{G, WaitReason};
 use crate::sched::call::Call;
 
 /// What a pending writer takes off the count of readers (Go's figure).
@@ -126,13 +125,8 @@ impl RawRwLock {
             panic!("more than {MAX_READERS} read locks on one RwLock: guards are leaked somewhere");
         }
         self.writers.lend_to_owner(); // whom all readers wait for
-        let lost = self.after(RawRwLock::lose_reader);
-        self.read_spot.take(
-            Call::enter_to_give(),
-            Place::Back,
-            WaitReason::RwLockRead,
-            lost,
-        );
+        let (call, reason) = (Call::enter_to_give(), WaitReason::RwLockRead);
+        (self.read_spot).take(call, Place::Back, reason, || self.lose_reader());
         note_taken_after_wait()
     }
 
@@ -186,33 +180,16 @@ impl RawRwLock {
         unsafe { self.writers.unlock_within(call) };
     }
 
-    fn after(&self, call: unsafe fn(*const ())) -> After {
-        After {
-            call: Some(call),
-            with: ptr::from_ref(self).cast(),
-        }
-    }
-
     /// A reader that was let in never runs again.
-    ///
-    /// # Safety
-    /// `this` is a `RawRwLock`.
-    unsafe fn lose_reader(this: *const ()) {
-        // SAFETY: the contract.
-        let this = unsafe { &*this.cast::<RawRwLock>() };
-        if this.readers.fetch_sub(1, Release) <= 0 {
-            this.unread_slow();
+    fn lose_reader(&self) {
+        if self.readers.fetch_sub(1, Release) <= 0 {
+            self.unread_slow();
         }
     }
 
     /// A writer that was let in never runs again.
-    ///
-    /// # Safety
-    /// `this` is a `RawRwLock`.
-    unsafe fn lose_writer(this: *const ()) {
-        // SAFETY: the contract.
-        let this = unsafe { &*this.cast::<RawRwLock>() };
-        this.undo_write(&Call::brief());
+    fn lose_writer(&self) {
+        self.undo_write(&Call::brief());
     }
 
     /// Readers that waited for a writer go in. Those who have been abandoned count no longer; no other writer is pending before `writers` is
@@ -228,13 +205,8 @@ impl RawRwLock {
         self.writers.lock(WaitReason::RwLockWrite);
         let in_before = self.readers.fetch_sub(PENDING, AcqRel);
         if in_before != 0 && self.leaving.fetch_add(in_before, AcqRel) + in_before != 0 {
-            let lost = self.after(RawRwLock::lose_writer);
-            self.write_spot.take(
-                Call::enter_to_give(),
-                Place::Back,
-                WaitReason::RwLockWrite,
-                lost,
-            );
+            let (call, reason) = (Call::enter_to_give(), WaitReason::RwLockWrite);
+            (self.write_spot).take(call, Place::Back, reason, || self.lose_writer());
         }
     }
 

@@ -13,14 +13,16 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering::*};
 use std::time::Duration;
 
-use super::queue::{Node, Place, Queue};
+use super::queue::{Node, Place, Queue, with_will};
 use crate::g::WaitReason;
 use crate::instant::Instant;
 use crate::lock::Lock;
 use crate::sched::call::Call;
+use crate::sched::wait::Ticket;
 
 const WAITING: usize = 1;
 const ONE: usize = 2;
+const REASON: WaitReason = WaitReason::Semaphore;
 const MAX_PERMITS: usize = usize::MAX / ONE;
 
 /// A counting semaphore: acquiring a permit waits until one is free; waiters are served in order of arrival.
@@ -193,37 +195,40 @@ impl Semaphore {
 
     #[cold]
     fn take_slow(&self) {
-        let mut call = Call::begin();
+        let call = Call::begin();
         let node = Node::new(&call);
-        let queue = self.queue.lock();
-        if !self.take_or_announce() {
-            node.wait(
-                &mut call,
-                queue,
-                |queue| queue,
-                Place::Back,
-                WaitReason::Semaphore,
-            );
-        }
+        with_will(call, REASON, &|| self.add_permits(1), |call| {
+            let queue = self.queue.lock();
+            if !self.take_or_announce() {
+                node.wait(call, queue, |queue| queue, Place::Back, REASON);
+            }
+        });
     }
 
     #[cold]
     fn take_until(&self, deadline_ns: u64) -> bool {
-        let mut call = Call::begin();
+        let call = Call::begin();
         let node = Node::timed(&call);
-        let queue = self.queue.lock();
-        if self.take_or_announce() {
-            return true;
-        }
-        let reason = WaitReason::Semaphore;
-        let taken = node.wait_until(&mut call, &self.queue, queue, reason, deadline_ns);
-        if !taken {
-            let queue = self.queue.lock();
-            if queue.is_empty() {
-                self.state.fetch_and(!WAITING, Relaxed); // no permit is free if it was set (I1)
+        let ticket = node.ticket();
+        let lost = || {
+            if !ticket.is_some_and(Ticket::is_expired) {
+                self.add_permits(1);
             }
-        }
-        taken
+        };
+        with_will(call, REASON, &lost, |call| {
+            let queue = self.queue.lock();
+            if self.take_or_announce() {
+                return true;
+            }
+            let taken = node.wait_until(call, &self.queue, queue, REASON, deadline_ns);
+            if !taken {
+                let queue = self.queue.lock();
+                if queue.is_empty() {
+                    self.state.fetch_and(!WAITING, Relaxed); // no permit is free if it was set (I1)
+                }
+            }
+            taken
+        })
     }
 
     /// Takes a free permit, or says that somebody waits. Under the lock.
