@@ -97,7 +97,7 @@ impl Local {
     }
 
     /// The turn is to end at the next dispatch, by anybody. Should the owner put off its next reading at the very same moment, it is the dispatch of that
-    /// reading.
+    /// reading, which looks whether the turn is over afterwards.
     pub(super) fn end_soon(&self, p: &P) {
         self.over.store(true, Relaxed);
         self.meter.hasten(p);

@@ -129,7 +129,8 @@ impl Meter {
             _ => (2 * runs).min(MAX_SKIP),
         };
         self.read_at.set(tick);
-        self.read_next.store(tick.wrapping_add(next), Relaxed);
+        // Swapped: whoever hastened the reading a moment ago has been overruled, and what that was for is seen from here on (`Local::end_soon`).
+        self.read_next.swap(tick.wrapping_add(next), AcqRel);
     }
 
     /// A piece ends: the turn pays for it, and who ran last. How much, in ns.
@@ -270,9 +271,9 @@ impl Meter {
         unsafe { self.last.load(Relaxed).as_ref() }
     }
 
-    /// The next dispatch reads. By anybody.
+    /// The next dispatch reads, or the one that is about to put off its next reading sees what the caller has done before. By anybody.
     pub(super) fn hasten(&self, p: &P) {
-        self.read_next.store(p.tick.load(Relaxed), Relaxed);
+        self.read_next.store(p.tick.load(Relaxed), Release);
     }
 
     // ---- blocking sections; by the owner ----
