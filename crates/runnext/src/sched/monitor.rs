@@ -66,8 +66,9 @@ pub(crate) struct Monitor {
     nap: AtomicU32,
     /// When it wakes by itself.
     until: AtomicU64,
-    /// Before this it does not look after timers again, whatever is due: it has just done so.
+    /// Before this it does not look after timers again, whatever is due: it has just done so. And the same while all Ps run light goroutines.
     rested: AtomicU64,
+    rested_beside_light: AtomicU64,
     /// The last P has become idle with nothing to wait for: it may be a deadlock.
     suspects: AtomicBool,
     /// Grows with every goroutine that ends while somebody waits for that.
@@ -91,6 +92,7 @@ impl Monitor {
             nap: AtomicU32::new(AWAKE),
             until: AtomicU64::new(u64::MAX),
             rested: AtomicU64::new(0),
+            rested_beside_light: AtomicU64::new(0),
             suspects: AtomicBool::new(false),
             ends: AtomicU32::new(0),
             watching: Lock::new(()),
@@ -130,6 +132,12 @@ impl Monitor {
     /// All Ps are busy, perhaps for long, and a timer is due at `when`.
     pub(super) fn watch_until(&self, when: u64) {
         self.wake_by(when.max(self.rested.load(Relaxed)));
+    }
+
+    /// The same if it was a light goroutine that was dispatched, though perhaps a new one. Not sooner than the monitor would come by itself while all are: it would
+    /// not stay, and whoever dispatches the next one would wake it again.
+    pub(super) fn watch_until_beside_light(&self, when: u64) {
+        self.wake_by(when.max(self.rested_beside_light.load(Relaxed)));
     }
 
     /// It looks at `when` at the latest, however long it may leave timers alone.

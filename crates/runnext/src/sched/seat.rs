@@ -284,7 +284,11 @@ impl Shared {
         } else if g.is_known_light() {
             self.monitor.note_work(); // should it not be
         } else {
-            self.monitor.watch_until(p.timers.next());
+            let next = p.timers.next();
+            match g.is_light() {
+                true => self.monitor.watch_until_beside_light(next),
+                false => self.monitor.watch_until(next),
+            }
             self.monitor.work_waits(false);
         }
     }

@@ -246,6 +246,8 @@ impl Keeper {
         let shared = Arc::clone(&self.shared);
         let monitor = &shared.monitor;
         monitor.rested.store(now + self.timers_every, Relaxed);
+        let beside_light = now + self.timers_every.max(TIMERS_BESIDE_LIGHT_NS);
+        monitor.rested_beside_light.store(beside_light, Relaxed);
         monitor.until.store(wake_at, Relaxed);
         monitor.nap.store(nap, Relaxed);
         fence(SeqCst); // pairs with the fences in `wake_one`, `timers::arm`, `enter_slow` and `hurry`
