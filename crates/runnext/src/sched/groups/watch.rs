@@ -521,12 +521,17 @@ mod tests {
             return None;
         }
         let (soonest, alone) = (p.groups.since.load(Relaxed) + MIN_RUN, u64::MAX - 1);
-        let at = match shared.due_may_run(p, alone, now) {
-            at if at == alone => At::Alone,
-            at if at == soonest => At::Soonest,
-            _ => At::Else,
-        };
-        Some((shared.timer_waits(p, now), at))
+        let mut seen = None;
+        // The monitor's own look has the heap's lock for a moment: who finds it taken assumes the worst.
+        shared.monitor.while_looking(|| {
+            let at = match shared.due_may_run(p, alone, now) {
+                at if at == alone => At::Alone,
+                at if at == soonest => At::Soonest,
+                _ => At::Else,
+            };
+            seen = Some((shared.timer_waits(p, now), at));
+        });
+        seen
     }
 
     /// The thread waits while it is looked at: a monitor that came back as soon as that was made up for would keep it from running.
