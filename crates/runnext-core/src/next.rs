@@ -1,7 +1,7 @@
 //! What runs next on a P: the decision, without the doing.
 //!
 //! The worker loop lets it [`Look`] at its P, gets a [`Pick`], and carries it out; tests do the same
-//! with a made-up [`View`]. Nothing here reads a clock, rolls a die or touches a queue.
+//! with a made-up one. Nothing here reads a clock, rolls a die or touches a queue.
 //!
 //! # The rules
 //! In order, first that applies:
