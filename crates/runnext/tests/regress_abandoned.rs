@@ -308,10 +308,14 @@ fn one_whose_time_was_over_passes_no_permit_on() {
 #[test]
 fn locks_survive_runtimes_that_stop_in_the_middle_of_a_fight() {
     let (lock, shared) = (Arc::new(Mutex::new(0)), Arc::new(RwLock::new(0)));
+    let permits = Arc::new(Semaphore::new(1));
     let over = Arc::new(AtomicBool::new(false));
     let fighter = || {
         let (lock, shared) = (Arc::clone(&lock), Arc::clone(&shared));
+        let permits = Arc::clone(&permits);
         move || {
+            drop(permits.acquire());
+            drop(permits.acquire_timeout(Duration::from_micros(50)));
             *lock.lock() += 1;
             *shared.write() += 1;
             assert!(*shared.read() > 0);
@@ -344,6 +348,7 @@ fn locks_survive_runtimes_that_stop_in_the_middle_of_a_fight() {
     }
     over.store(true, Relaxed);
     threads.into_iter().for_each(|t| t.join().unwrap());
+    assert_eq!(permits.available_permits(), 1); // none lost, and none made
 }
 
 /// One that computed when its runtime stopped took a value with its next call, and then stopped with it.
