@@ -52,9 +52,15 @@ struct World {
     /// The live timers, by deadline and then insertion.
     model: BTreeMap<(u64, usize), Rc<Timer>>,
     inserted: usize,
+    /// What times are multiples of.
+    unit: u64,
 }
 
 impl World {
+    fn time(&self, when: u64) -> u64 {
+        when.saturating_mul(self.unit)
+    }
+
     fn earliest(&self) -> Option<u64> {
         let first = self.model.keys().next().map(|key| key.0);
         first.filter(|&when| when != NEVER)
@@ -90,6 +96,7 @@ impl World {
     fn step(&mut self, step: &Step) {
         match *step {
             Step::Insert(when) => {
+                let when = self.time(when);
                 let timer = Rc::new(Timer::default());
                 let first = self.heap.insert(when, timer.clone());
                 self.model.insert((when, self.inserted), timer);
@@ -107,9 +114,9 @@ impl World {
                 assert_eq!(self.heap.len(), self.model.len());
             }
             Step::PopDue(now) => {
-                self.pop_due(now);
+                self.pop_due(self.time(now));
             }
-            Step::PopAll(now) => while self.pop_due(now) {},
+            Step::PopAll(now) => while self.pop_due(self.time(now)) {},
             Step::NextDeadline => assert_eq!(self.heap.next_deadline(), self.earliest()),
         }
     }
@@ -120,11 +127,31 @@ proptest! {
 
     #[test]
     fn agrees_with_a_sorted_map(steps in prop::collection::vec(step(), 0..200)) {
-        let mut world = World::default();
+        let mut world = World { unit: 1, ..World::default() };
         for step in &steps {
             world.step(step);
             let held = world.heap.len();
             assert!(held >= world.model.len(), "{held} held, {} alive", world.model.len());
+        }
+        world.step(&Step::PopAll(NEVER));
+        assert!(world.model.keys().all(|key| key.0 == NEVER));
+    }
+
+    /// With so many that some are put aside: some milliseconds apart, seconds, or all at nearly the same time.
+    #[test]
+    fn agrees_with_many(
+        steps in prop::collection::vec(step(), 0..300),
+        at_first in prop::collection::vec(time(), 200..400),
+        unit in prop_oneof![Just(1_u64), Just(50_000), Just(3_000_000), Just(70_000_000)],
+    ) {
+        let mut world = World { unit, ..World::default() };
+        at_first.into_iter().for_each(|when| world.step(&Step::Insert(when)));
+        for step in &steps {
+            world.step(step);
+            let held = world.heap.len();
+            assert!(held >= world.model.len(), "{held} held, {} alive", world.model.len());
+            assert_eq!(world.heap.iter().filter(|timer| !timer.dead.get()).count(), world.model.len());
+            assert_eq!(world.heap.is_empty(), held == 0);
         }
         world.step(&Step::PopAll(NEVER));
         assert!(world.model.keys().all(|key| key.0 == NEVER));
