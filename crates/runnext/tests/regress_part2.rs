@@ -550,36 +550,45 @@ fn threads_are_seen_to_block_without_proc() {
 /// quarter of a CPU.
 #[test]
 fn new_goroutines_do_not_keep_the_monitor_awake() {
+    child(&[], || start_many_beside(1)).passed();
+}
+
+/// The same with more timers than Ps get round to: the monitor had seen that they were due, and slept for longer than who started new goroutines would have it.
+#[test]
+fn nor_do_they_beside_timers_that_are_due_already() {
+    child(&[], || start_many_beside(2_000)).passed();
+}
+
+/// Counts how often the monitor looks.
+fn start_many_beside(sleepers: usize) {
     const LENGTH: Duration = Duration::from_micros(10);
-    child(&[], || {
-        let rt = runtime(2);
-        let over = Arc::new(AtomicBool::new(false));
-        let until_over = |turn: fn()| {
-            let over = Arc::clone(&over);
-            move || {
-                while !over.load(Relaxed) {
-                    turn();
-                }
+    let rt = runtime(2);
+    let over = Arc::new(AtomicBool::new(false));
+    let until_over = |turn: fn()| {
+        let over = Arc::clone(&over);
+        move || {
+            while !over.load(Relaxed) {
+                turn();
             }
-        };
-        let sleeper = rt.go(until_over(|| time::sleep(10 * LENGTH)));
-        let starters = [(); 4].map(|()| {
-            rt.go(until_over(|| {
-                let all: Vec<_> = (0..200).map(|_| go(|| hog_for(LENGTH))).collect();
-                for one in all {
-                    one.join().unwrap();
-                }
-            }))
-        });
-        let looks = || switches_of(|name| name == "runnext-monitor");
-        let (before, since) = (looks(), Instant::now());
-        thread::sleep(Duration::from_millis(500));
-        let (looks, lasted) = (looks() - before, since.elapsed());
-        over.store(true, Relaxed);
-        starters.into_iter().for_each(|one| one.join().unwrap());
-        sleeper.join().unwrap();
-        let each = lasted / looks.max(1) as u32;
-        assert!(each > Duration::from_micros(200), "{looks} in {lasted:?}");
-    })
-    .passed();
+        }
+    };
+    let sleep = || rt.go(until_over(|| time::sleep(10 * LENGTH)));
+    let sleepers: Vec<_> = (0..sleepers).map(|_| sleep()).collect();
+    let starters = [(); 4].map(|()| {
+        rt.go(until_over(|| {
+            let all: Vec<_> = (0..200).map(|_| go(|| hog_for(LENGTH))).collect();
+            for one in all {
+                one.join().unwrap();
+            }
+        }))
+    });
+    let looks = || switches_of(|name| name == "runnext-monitor");
+    let (before, since) = (looks(), Instant::now());
+    thread::sleep(Duration::from_millis(500));
+    let (looks, lasted) = (looks() - before, since.elapsed());
+    over.store(true, Relaxed);
+    starters.into_iter().for_each(|one| one.join().unwrap());
+    sleepers.into_iter().for_each(|one| one.join().unwrap());
+    let each = lasted / looks.max(1) as u32;
+    assert!(each > Duration::from_micros(200), "{looks} in {lasted:?}");
 }

@@ -176,7 +176,7 @@ impl Keeper {
             } else {
                 nap
             };
-            self.sleep(seen, nap, now, soonest, wake_at.max(soonest));
+            self.sleep(seen, nap, soonest, wake_at.max(soonest));
         }
     }
 
@@ -242,11 +242,11 @@ impl Keeper {
 
     /// Sleeps until `wake_at` or a poke since `seen`; less, if something came up meanwhile, but not less than until `soonest`. The module's header says who
     /// wakes it.
-    fn sleep(&mut self, seen: u32, nap: u32, now: u64, soonest: u64, wake_at: u64) {
+    fn sleep(&mut self, seen: u32, nap: u32, soonest: u64, wake_at: u64) {
         let shared = Arc::clone(&self.shared);
         let monitor = &shared.monitor;
-        monitor.rested.store(now + self.timers_every, Relaxed);
-        let beside_light = now + self.timers_every.max(TIMERS_BESIDE_LIGHT_NS);
+        let (rested, beside_light) = self.rests();
+        monitor.rested.store(rested, Relaxed);
         monitor.rested_beside_light.store(beside_light, Relaxed);
         monitor.until.store(wake_at, Relaxed);
         monitor.nap.store(nap, Relaxed);
@@ -262,19 +262,27 @@ impl Keeper {
         monitor.nap.store(AWAKE, Relaxed);
     }
 
-    /// When to look after timers: with no P idle nobody else does. Not at those that were due when it last looked at who runs: it has asked somebody to give
-    /// way to them, or knows when it may. Nor soon, if Ps that dispatch see to their own; whoever dispatches a hog tells it.
+    /// Before when it leaves timers alone; and the same while all Ps run light goroutines.
+    fn rests(&self) -> (u64, u64) {
+        let beside_light = self.timers_every.max(TIMERS_BESIDE_LIGHT_NS);
+        (self.began + self.timers_every, self.began + beside_light)
+    }
+
+    /// When to look after timers: with no P idle nobody else does. Those that were due when it last looked at who runs can wait: it has asked somebody to give
+    /// way to them, or knows when it may; but who dispatches a new goroutine beside them wants it to look by then. Nor soon, if Ps that dispatch see to their own;
+    /// whoever dispatches a hog tells it.
     fn next_timer(&self) -> u64 {
         if idle_ps(&self.shared) != 0 {
             return u64::MAX;
         }
-        let beside_light = if self.all_light {
-            TIMERS_BESIDE_LIGHT_NS
+        let (rested, beside_light) = self.rests();
+        let rested = if self.all_light { beside_light } else { rested };
+        let next = self.shared.next_timer_after(self.looked).max(rested);
+        if self.shared.next_timer_hint() <= self.looked {
+            next.min(beside_light)
         } else {
-            0
-        };
-        let rested = self.began + self.timers_every.max(beside_light);
-        self.shared.next_timer_after(self.looked).max(rested)
+            next
+        }
     }
 
     /// One look at everything. Returns how to sleep, and until when.
