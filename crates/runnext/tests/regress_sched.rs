@@ -208,3 +208,39 @@ fn a_block_on_inside_a_future_lets_others_go_first() {
         nested.join().unwrap();
     });
 }
+
+/// With timers that keep a local queue full, one new goroutine in 61 dispatches was started: hundreds of thousands of others' turns for some thousand.
+#[test]
+fn new_goroutines_do_not_wait_for_all_who_are_due() {
+    const NEW: usize = 2_000;
+    let rt = built(Runtime::builder().procs(1).preemption(false));
+    let (turns, begun) = rt.run(|| {
+        let (turns, begun) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let sleepers: Vec<_> = (0..400)
+            .map(|_| {
+                let (turns, begun) = (turns.clone(), begun.clone());
+                go(move || {
+                    while begun.load(Relaxed) < NEW {
+                        turns.fetch_add(1, Relaxed);
+                        runnext::time::sleep(Duration::from_nanos(1));
+                    }
+                })
+            })
+            .collect();
+        until(|| turns.load(Relaxed) > 10_000);
+        let before = turns.load(Relaxed);
+        let new: Vec<_> = (0..NEW)
+            .map(|_| {
+                let begun = begun.clone();
+                go(move || begun.fetch_add(1, Relaxed))
+            })
+            .collect();
+        for one in new {
+            one.join().unwrap();
+        }
+        sleepers.into_iter().for_each(|one| one.join().unwrap());
+        (turns.load(Relaxed) - before, begun.load(Relaxed))
+    });
+    assert_eq!(begun, NEW);
+    assert!(turns < 30 * NEW, "{turns} turns of others for {NEW}");
+}

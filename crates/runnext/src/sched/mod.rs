@@ -467,6 +467,16 @@ impl Shared {
     /// Up to `n` from the global head. A hog comes alone: it stays within reach of all Ps, and in no local queue in front of
     /// light ones. So does one that is wired: it costs a switch of threads wherever it runs.
     pub(crate) fn take_global(&self, n: usize) -> List<G> {
+        self.take_leading(n, 1)
+    }
+
+    /// Up to `n` light ones from the global head; none if a hog is in front of them.
+    pub(super) fn take_light(&self, n: usize) -> List<G> {
+        self.take_leading(n, 0)
+    }
+
+    /// Up to `n` from the global head: `at_least` as many, and those behind them that are light and not wired.
+    fn take_leading(&self, n: usize, at_least: usize) -> List<G> {
         let mut global = self.global.lock();
         // SAFETY: queued, so alive.
         let header = |g: NonNull<G>| unsafe { g.as_ref() };
@@ -476,7 +486,7 @@ impl Shared {
             .take(n)
             .take_while(|g| header(*g).is_light() && header(*g).wired().is_null())
             .count();
-        let list = global.queue.take(free.max(1).min(n));
+        let list = global.queue.take(free.max(at_least).min(n));
         self.global_len.store(global.queue.len(), Relaxed);
         list
     }

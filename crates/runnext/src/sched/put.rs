@@ -147,6 +147,19 @@ impl Shared {
         }
     }
 
+    /// Up to `n` light ones come from the head of the global queue to the tail of `p`'s.
+    pub(super) fn fetch_light(&self, p: &P, n: usize) {
+        if n == 0 || self.global_len() == 0 {
+            return;
+        }
+        let mut list = self.take_light(n);
+        // SAFETY: the caller owns p; what was queued is alive, and now in no queue.
+        unsafe { p.runq.push_batch(&mut list) };
+        if !list.is_empty() {
+            self.prepend_global(list);
+        }
+    }
+
     /// A goroutine that waits in no ring: a hog, or one of a group whose turn it is not.
     #[cold]
     fn put_aside(&self, p: &P, g: &G, lane: u32) {

@@ -41,6 +41,8 @@ impl Heaps {
 pub(super) struct Batch {
     sleepers: [MaybeUninit<Sleeper>; BATCH],
     pub(super) len: usize,
+    /// How late the first of them is.
+    pub(super) late: u64,
 }
 
 impl Batch {
@@ -48,6 +50,7 @@ impl Batch {
         Batch {
             sleepers: [const { MaybeUninit::uninit() }; BATCH],
             len: 0,
+            late: 0,
         }
     }
 
