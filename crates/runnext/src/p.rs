@@ -15,7 +15,7 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 
 use runnext_core::list::List;
-use runnext_core::next::{self, Look};
+use runnext_core::next::{self, FAIRNESS, Look};
 use runnext_core::rng::Dice;
 use runnext_core::runq::RunQueue;
 use runnext_sys::cpu;
@@ -46,6 +46,8 @@ pub(crate) struct P {
     chain: Cell<u32>,
     /// The tick at which the global queue was served last.
     global_at: Cell<u32>,
+    /// Since then its turn was put off.
+    global_put_off: Cell<bool>,
     /// Of the urgent and the local queue, the urgent one was served last.
     after_urgent: Cell<bool>,
     /// The running slice is used up: set by the CPU timer or the monitor, cleared by the next fresh slice.
@@ -171,6 +173,7 @@ impl P {
             slice: AtomicU32::new(1),
             chain: Cell::new(0),
             global_at: Cell::new(0),
+            global_put_off: Cell::new(false),
             after_urgent: Cell::new(false),
             expired: AtomicBool::new(false),
             streak: AtomicU32::new(0),
@@ -218,9 +221,19 @@ impl P {
     pub(crate) fn global_slice(&self) {
         let chain = self.chain.get();
         self.mark(&self.global_at);
+        self.global_put_off.set(false);
         self.fresh_slice();
         if self.runq.has_next() {
             self.chain.set(chain);
+        }
+    }
+
+    /// Somebody was stopped for another who waits: if it is the turn of the global queue, it is that one's first. But not again before that queue was
+    /// served: there may always be another.
+    pub(crate) fn put_off_global(&self) {
+        let since = self.dispatches_since(&self.global_at);
+        if since >= FAIRNESS && !self.global_put_off.replace(true) {
+            self.skip_for_global(since - (FAIRNESS - 1));
         }
     }
 

@@ -277,7 +277,7 @@ fn hand_over(shared: &Shared, m: &M, g: &G, p: &P, stop: Stop) -> bool {
     if p.groups.is_on() {
         return shared.hand_over_turn(m, g, p, stop);
     }
-    let Some((owner, first)) = next_thread(shared, p) else {
+    let Some((owner, first)) = next_thread(shared, p, stop.why) else {
         return false;
     };
     stop.weigh(g);
@@ -302,10 +302,10 @@ fn hand_over(shared: &Shared, m: &M, g: &G, p: &P, stop: Stop) -> bool {
 }
 
 /// The thread that takes over a P, and the goroutine it runs if that is not its own. None: there is none.
-fn next_thread(shared: &Shared, p: &P) -> Option<(&'static M, Option<&'static G>)> {
+fn next_thread(shared: &Shared, p: &P, why: Why) -> Option<(&'static M, Option<&'static G>)> {
     // First: nobody is taken from where other Ps would find it, for want of a thread to run it here.
     if shared.has_idle_m() {
-        let next = choose(shared, p)?;
+        let next = choose(shared, p, why)?;
         if let Some(owner) = next.wired_to() {
             return Some((owner, None));
         }
@@ -325,7 +325,10 @@ fn next_thread(shared: &Shared, p: &P) -> Option<(&'static M, Option<&'static G>
 }
 
 /// The next goroutine of this P, without a search: who interrupts another has one in mind.
-fn choose(shared: &Shared, p: &P) -> Option<&'static G> {
+fn choose(shared: &Shared, p: &P, why: Why) -> Option<&'static G> {
+    if why == Why::Wakeup {
+        p.put_off_global();
+    }
     if shared.seat.any_timers() {
         shared.run_all_timers(p, clock::now_ns()); // it may be another's for which this P was asked
     }
