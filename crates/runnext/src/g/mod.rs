@@ -338,6 +338,12 @@ impl G {
         self.weight() == 0
     }
 
+    /// Whether it is new: it has neither waited nor been stopped.
+    #[inline]
+    pub(crate) fn is_fresh(&self) -> bool {
+        self.weight() == WEIGHT_FRESH
+    }
+
     #[inline]
     fn weight(&self) -> u8 {
         self.cold().weight.load(Relaxed)

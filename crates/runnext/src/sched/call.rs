@@ -417,7 +417,7 @@ fn give_way(m: &'static M, way: Way) {
     {
         let g = current_g(m);
         if asked.blamed {
-            g.gain_weight();
+            m.shared().blame(g);
         }
         m.shared().observe.preempted(Why::Asked, asked.at, g);
         match way {

@@ -170,6 +170,7 @@ pub(super) fn poll(m: &'static M, g: &'static G) -> bool {
     if unsafe { (g.vtable().poll)(g) } {
         spawn::end(g, After::NOTHING).keep();
         m.p().eye.left(&m.shared().observe, g, None);
+        m.shared().acquit(g);
         spawn::bury(m.shared(), m.p(), g);
     } else {
         Call::brief_with_p().keep(); // back in RT
@@ -186,6 +187,7 @@ fn rest(m: &M, g: &'static G) {
     if m.locks.get() > 0 {
         g.unwire(); // a forgotten guard: the thread goes, not the goroutine
     }
+    shared.acquit(g);
     g.lose_weight();
     if !g.signal().is_rung() {
         g.set_reason(WaitReason::Await, coarse_ns());

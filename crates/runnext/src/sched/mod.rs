@@ -191,6 +191,8 @@ pub(crate) struct Shared {
     pub(crate) born_outside: AtomicU64,
     /// Errands under way, which count as ended.
     errands: AtomicUsize,
+    /// Where goroutines are started that run on and on.
+    pub(crate) sites: preempt::Sites,
 }
 
 impl Shared {
@@ -236,6 +238,7 @@ impl Shared {
             next_id: AtomicU64::new(1),
             born_outside: AtomicU64::new(0),
             errands: AtomicUsize::new(0),
+            sites: preempt::Sites::new(),
             config,
         };
         shared.set_procs(procs);
@@ -449,6 +452,17 @@ impl Shared {
                 self.global_len.store(global.queue.len(), Relaxed);
             }
         }
+    }
+
+    /// To the global head: one without a group that was stopped before its time.
+    ///
+    /// # Safety
+    /// As [`push_global`](Self::push_global).
+    pub(super) unsafe fn push_global_front(&self, g: NonNull<G>) {
+        let mut global = self.global.lock();
+        // SAFETY: the caller's promise.
+        unsafe { global.queue.push_front(g) };
+        self.global_len.store(global.queue.len(), Relaxed);
     }
 
     #[cold]

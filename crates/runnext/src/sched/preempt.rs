@@ -33,6 +33,8 @@
 //! p50 of requests of 0.4 ms at a load of 0.9 (`bench tail clients=0 light_us=400 rate=3400`) was 2.6 - 4.1 ms in place of 1.2. New ones are light, too: a server that
 //! starts a goroutine for each request would stop one for each that comes, and at a load of 0.8 do little else.
 
+mod sites;
+
 use std::ffi::c_void;
 use std::io;
 use std::sync::OnceLock;
@@ -52,11 +54,13 @@ use crate::observe::event::Kind;
 use crate::p::P;
 use crate::say;
 
+pub(crate) use sites::Sites;
+
 /// The signal; SIGURG unless `RUNNEXT_DEBUG=preemptsignal=n` says otherwise. One per process.
 static SIGNAL: OnceLock<(i32, Previous)> = OnceLock::new();
 
 /// How long a light goroutine runs, of CPU time, before another that an event woke may take its P; and a hog whose own children wait.
-const MIN_RUN_NS: u64 = 1_000_000;
+pub(super) const MIN_RUN_NS: u64 = 1_000_000;
 const MIN_RUN_AT_HOME_NS: u64 = 200_000;
 
 /// Why a goroutine is stopped, and whether it counts from now on as one that runs on and on.
@@ -67,21 +71,44 @@ pub(super) struct Stop {
 }
 
 impl Stop {
-    pub(super) fn weigh(self, g: &G) {
+    pub(super) fn weigh(self, shared: &Shared, g: &G) {
         if self.blamed {
-            g.gain_weight();
+            shared.blame(g);
         }
     }
 }
 
-/// How long this one is left alone, from when the monitor first saw it. Hogs are not: they lose nothing but their turn.
-pub(super) fn min_run(g: &G) -> u64 {
-    if g.is_light() { MIN_RUN_NS } else { 0 }
+impl Shared {
+    /// It ran on until it was made to stop.
+    pub(super) fn blame(&self, g: &G) {
+        if g.is_fresh() {
+            self.sites.saw_hog(g.site());
+        }
+        g.gain_weight();
+    }
+
+    /// It waits, or ends.
+    #[inline(always)] // at every end and every wait
+    pub(super) fn acquit(&self, g: &G) {
+        if g.is_fresh() {
+            self.sites.saw_light(|| g.site());
+        }
+    }
+
+    /// Whether it is a hog, or is presumed to be one because others from the same place are.
+    pub(super) fn may_hog(&self, g: &G) -> bool {
+        !g.is_light() || g.is_fresh() && self.sites.start_hogs(g.site())
+    }
+}
+
+/// How long this one is left alone, from when the monitor first saw it. Hogs are not, nor those of whom the same is presumed: they lose nothing but their turn.
+pub(super) fn min_run(shared: &Shared, g: &G) -> u64 {
+    if shared.may_hog(g) { 0 } else { MIN_RUN_NS }
 }
 
 /// The same where those who wait are its own P's: mostly its children, so a hog too may go on for a while.
-pub(super) fn min_run_at_home(g: &G) -> u64 {
-    min_run(g).max(MIN_RUN_AT_HOME_NS)
+pub(super) fn min_run_at_home(shared: &Shared, g: &G) -> u64 {
+    min_run(shared, g).max(MIN_RUN_AT_HOME_NS)
 }
 
 /// Installs the handler. Called by every `build`; acts once, so the first runtime's signal is the process's.
@@ -280,14 +307,21 @@ fn hand_over(shared: &Shared, m: &M, g: &G, p: &P, stop: Stop) -> bool {
     let Some((owner, first)) = next_thread(shared, p, stop.why) else {
         return false;
     };
-    stop.weigh(g);
+    stop.weigh(shared, g);
     p.eye.stopped_runnable(Kind::Preempt, stop.why as u32, g, m);
     g.wire(m);
     g.state.set_runnable();
     m.give_up();
     shared.stranded.fetch_add(1, Relaxed);
     // SAFETY: runnable, and in no queue.
-    unsafe { shared.push_global(g.ptr()) };
+    unsafe {
+        // Who is presumed a hog has not had its turn yet; among the urgent ones the next that is stopped would have to let it go first.
+        if g.is_light() && shared.may_hog(g) {
+            shared.push_global_front(g.ptr());
+        } else {
+            shared.push_global(g.ptr());
+        }
+    }
     shared.wake_one(); // another P may have become idle since its search, when there was nothing to find
     shared.threads.check_spares(shared);
     if let Some(next) = first.or_else(|| owner.g()) {

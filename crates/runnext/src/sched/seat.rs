@@ -285,9 +285,9 @@ impl Shared {
             self.monitor.note_work(); // should it not be
         } else {
             let next = p.timers.next();
-            match g.is_light() {
-                true => self.monitor.watch_until_beside_light(next),
-                false => self.monitor.watch_until(next),
+            match self.may_hog(g) {
+                true => self.monitor.watch_until(next),
+                false => self.monitor.watch_until_beside_light(next),
             }
             self.monitor.work_waits(false);
         }

@@ -526,6 +526,7 @@ fn resume(m: &'static M, g: &'static G) -> bool {
     match asked {
         Some(Switch::Park) => {
             p.eye.left(&shared.observe, g, asked);
+            shared.acquit(g);
             g.lose_weight();
             return g.state.park() == Parked::Notified;
         }
@@ -538,6 +539,7 @@ fn resume(m: &'static M, g: &'static G) -> bool {
             p.eye.left(&shared.observe, g, asked);
             // SAFETY: it ended. This M owns its P.
             unsafe { p.own().give_stack(g.detach(), shared) };
+            shared.acquit(g);
             spawn::bury(shared, p, g);
         }
     }

@@ -50,7 +50,7 @@ impl Shared {
             return false;
         }
         let here = &p.groups;
-        stop.weigh(g);
+        stop.weigh(self, g);
         g.wire(m);
         g.state.set_runnable();
         self.stranded.fetch_add(1, Relaxed);

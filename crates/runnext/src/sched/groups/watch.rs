@@ -184,7 +184,7 @@ impl Shared {
         let must =
             here.over.load(Relaxed) || self.is_limited(lane) || self.contends(p, lane, waiting);
         let settled = self.note_dispatches(p, seen, now);
-        let alone = seen.since + m.g().map_or(0, preempt::min_run_at_home);
+        let alone = seen.since + m.g().map_or(0, |g| preempt::min_run_at_home(self, g));
         let hog = m.g().is_some_and(|g| !g.is_light());
         let waits = (settled || hog) && here.light_waits();
         let woken = self
@@ -313,7 +313,7 @@ impl Shared {
             1 => p.groups.since.load(Relaxed).min(seen.since),
             _ => seen.since,
         };
-        let blamed = now >= since + m.g().map_or(0, preempt::min_run);
+        let blamed = now >= since + m.g().map_or(0, |g| preempt::min_run(self, g));
         if first {
             (seen.asked, seen.word) = (now, word);
             m.note.leave(slice, blamed);

@@ -48,18 +48,57 @@ fn only_hogs_are_stopped_at_once() {
     // SAFETY: as above.
     let rt = unsafe { Runtime::builder().procs(1).preemption(false).build() }.unwrap();
     rt.run(|| {
-        let g = m::current().unwrap().g().unwrap();
+        let m = m::current().unwrap();
+        let (shared, g) = (m.shared(), m.g().unwrap());
         assert!(g.is_light() && !g.is_known_light());
-        assert_eq!(min_run(g), MIN_RUN_NS);
+        assert_eq!(min_run(shared, g), MIN_RUN_NS);
         g.lose_weight();
         assert!(g.is_known_light());
-        assert_eq!((min_run(g), min_run_at_home(g)), (MIN_RUN_NS, MIN_RUN_NS));
+        assert_eq!(
+            (min_run(shared, g), min_run_at_home(shared, g)),
+            (MIN_RUN_NS, MIN_RUN_NS)
+        );
         g.gain_weight();
         assert!(!g.is_light());
-        assert_eq!((min_run(g), min_run_at_home(g)), (0, MIN_RUN_AT_HOME_NS));
+        assert_eq!(
+            (min_run(shared, g), min_run_at_home(shared, g)),
+            (0, MIN_RUN_AT_HOME_NS)
+        );
         // A hog that waits is not one any more: else one that was stopped once would be again and again, and stay a hog for good.
         g.lose_weight();
         assert!(g.is_light() && !g.is_known_light());
-        assert_eq!(min_run(g), MIN_RUN_NS);
+        assert_eq!(min_run(shared, g), MIN_RUN_NS);
+    });
+}
+
+/// A new goroutine from a place, and what is thought of it; `blamed`: it is stopped, having run on and on.
+fn new_from_here(blamed: bool) -> (u64, u64) {
+    let told = go(move || {
+        let m = m::current().unwrap();
+        let (shared, g) = (m.shared(), m.g().unwrap());
+        assert!(g.is_light() && !g.is_known_light());
+        let thought = (min_run(shared, g), min_run_at_home(shared, g));
+        if blamed {
+            shared.blame(g);
+        }
+        thought
+    });
+    told.join().unwrap()
+}
+
+/// Each of many loops was left alone for a millisecond, and so each kept somebody waiting once.
+#[test]
+fn what_others_from_the_same_place_did_is_presumed_of_a_new_one() {
+    // SAFETY: as above.
+    let rt = unsafe { Runtime::builder().procs(1).preemption(false).build() }.unwrap();
+    rt.run(|| {
+        let (light, hog) = ((MIN_RUN_NS, MIN_RUN_NS), (0, MIN_RUN_AT_HOME_NS));
+        let before = [(); 3].map(|()| new_from_here(true));
+        assert_eq!(before, [light; 3]);
+        assert_eq!(new_from_here(true), hog);
+        assert_eq!(new_from_here(false), hog);
+        // That one has ended before it was stopped.
+        assert_eq!(new_from_here(true), light);
+        assert_eq!(go(|| 1).join().unwrap(), 1); // from elsewhere
     });
 }

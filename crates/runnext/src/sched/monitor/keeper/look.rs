@@ -119,7 +119,7 @@ impl Keeper {
         // SAFETY: I2.
         let m_of = |p: &P| unsafe { p.m.load(Acquire).as_ref() };
         let computes = |p: &P| {
-            let hog = |m: &&M| m.g().is_some_and(|g| !g.is_light());
+            let hog = |m: &&M| m.g().is_some_and(|g| shared.may_hog(g));
             m_of(p)
                 .filter(hog)
                 .is_some_and(|m| m.look().state() == State::User)
@@ -192,7 +192,7 @@ impl Keeper {
                 } else {
                     let used = look.cpu.saturating_sub(last.cpu);
                     // One that is on a CPU, or waits for one, is not about to be taken for blocked; nor is one known to compute.
-                    let hog = m.g().is_some_and(|g| !g.is_light());
+                    let hog = m.g().is_some_and(|g| self.shared.may_hog(g));
                     whole = last.m == m.id && used > (now - last.at) / 4 * 3;
                     // One that is new here may have come to sleep. If it has computed so far, and nobody blocks without saying so, it is taken for one
                     // that computes now: of many hogs, each look may meet another one.
@@ -220,7 +220,7 @@ impl Keeper {
             _ => {}
         }
         self.lacks_cpu |= last.m == m.id && !whole;
-        self.all_light &= m.g().is_none_or(G::is_light);
+        self.all_light &= m.g().is_none_or(|g| !self.shared.may_hog(g));
         self.looks[p.id] = look;
         pace
     }
@@ -279,7 +279,7 @@ impl Keeper {
         }
         if self.is_lively(p) {
             // It was, until this one came.
-            let hog = m.g().is_some_and(|g| !g.is_light());
+            let hog = m.g().is_some_and(|g| self.shared.may_hog(g));
             let waits = hog && (*light > 0 || p.light_waits());
             return if waits { ASK_EVERY_NS } else { u64::MAX };
         }
@@ -293,9 +293,10 @@ impl Keeper {
             return u64::MAX; // who ends turns sees to it
         }
         let least = if *light > 0 {
-            m.g().map_or(0, preempt::min_run)
+            m.g().map_or(0, |g| preempt::min_run(&self.shared, g))
         } else if p.light_waits() {
-            m.g().map_or(0, preempt::min_run_at_home)
+            m.g()
+                .map_or(0, |g| preempt::min_run_at_home(&self.shared, g))
         } else if !m.is_timed.load(Relaxed) && self.shared.waits_for(p) {
             self.shared.config.time_slice.as_nanos() as u64
         } else {
@@ -306,16 +307,18 @@ impl Keeper {
         if ran < least {
             return (least - ran).max(FAST_NS);
         }
+        // Who is only presumed to be a hog is not blamed for being stopped so soon.
+        let presumed = ran < preempt::MIN_RUN_NS && m.g().is_some_and(G::is_light);
         let since_asked = look.at.saturating_sub(look.asked);
         if since_asked < ASK_EVERY_NS {
             return ASK_EVERY_NS - since_asked;
         }
         if !computes() {
-            m.note.leave(look.slice, true);
+            m.note.leave(look.slice, !presumed);
             // If it is new on this P, the next look knows.
             return if is_new { FAST_NS } else { ASK_EVERY_NS };
         }
-        if preempt::request(m, look.slice, true) {
+        if preempt::request(m, look.slice, !presumed) {
             look.asked = look.at;
             *light = light.saturating_sub(1); // one P for each
             self.requests = self.requests.wrapping_add(1);
