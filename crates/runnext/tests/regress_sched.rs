@@ -86,7 +86,10 @@ fn a_scope_does_not_wait_for_what_was_refused() {
                 let ran = &ran;
                 let ended = panic::catch_unwind(AssertUnwindSafe(|| {
                     runnext::scope(|s| {
+                        // For the panics: what is free in the heap from here on is all there is.
+                        let reserve = std::hint::black_box(vec![0_u8; 64 << 10]);
                         limit(1);
+                        drop(reserve);
                         let refused = panic::catch_unwind(AssertUnwindSafe(|| {
                             loop {
                                 let once = Unused(false);
