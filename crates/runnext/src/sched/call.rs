@@ -238,6 +238,33 @@ impl Call {
         }
     }
 
+    /// As [`wake`](Self::wake), for one that gets something by it and has made a will (`g::will`). False: its runtime has stopped, and what it was to get is the
+    /// caller's to give to another.
+    ///
+    /// Its own runtime's threads are out of their calls before the last look at its queues. Others may have taken it out of a list long before that, and come here
+    /// when nobody looks any more: they are visitors, who are seen off before that look, or else find that all has stopped.
+    pub(crate) fn wake_to_give(&self, waiter: Waiter) -> bool {
+        let Who::Goroutine(g) = waiter.who() else {
+            self.wake(waiter);
+            return true;
+        };
+        // SAFETY: as in `wake`; and its runtime's memory is there as long as it is.
+        let (g, shared) = unsafe { (g.as_ref(), super::shared_of(g.as_ref())) };
+        if self.local(shared).is_some() {
+            self.ready(g);
+            return true;
+        }
+        let _visit = shared.visit();
+        if !g.wake() {
+            return true;
+        }
+        let lost = shared.stopped.load(SeqCst) && g.take_will().is_some();
+        if !lost {
+            shared.put_global(g);
+        }
+        !lost
+    }
+
     /// The waker's half of the park protocol (`runnext_core::park`).
     #[inline]
     pub(super) fn ready(&self, g: &G) {

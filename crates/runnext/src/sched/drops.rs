@@ -126,6 +126,7 @@ impl Shared {
     /// Drops all futures that wait or are queued. In user context, by who stops the runtime, after it has stopped.
     pub(crate) fn drop_futures(&self) {
         fence(SeqCst); // `stopped` was set before; pairs with `rest`
+        self.see_visitors_off(); // whoever comes later sees that all has stopped (`Call::wake_to_give`)
         self.drop_waiting();
         loop {
             let Some(helper) = self.helper().thread.take() else {

@@ -263,13 +263,13 @@ impl Shared {
     /// The caller is perhaps no thread of this runtime, and has the last goroutine that keeps it alive in its hands: once that is queued
     /// it may run and end, and the runtime be gone before the caller is. It says so first.
     pub(crate) fn visit(&self) -> Visit<'_> {
-        self.visitors.fetch_add(1, Relaxed);
+        self.visitors.fetch_add(1, SeqCst); // before a look whether all has stopped (`Call::wake_to_give`)
         Visit(&self.visitors)
     }
 
     /// Waits until no stranger is in here any more. Who is, is in the middle of a runtime call, or a plain thread: it goes on by itself.
     pub(crate) fn see_visitors_off(&self) {
-        while self.visitors.load(Acquire) != 0 {
+        while self.visitors.load(SeqCst) != 0 {
             std::thread::yield_now();
         }
     }

@@ -323,4 +323,16 @@ impl Batch {
             call.wake(waiter);
         }
     }
+
+    /// The same for those that get something by it ([`with_will`]). Returns how many have not: their runtime has stopped.
+    #[must_use]
+    pub(super) fn wake_to_give(mut self, call: &Call) -> usize {
+        let mut lost = 0;
+        while let Some(node) = self.0.pop_front() {
+            // SAFETY: not woken yet, so its owner still waits (I1, I2).
+            let waiter = unsafe { node.as_ref() }.waiter;
+            lost += usize::from(!call.wake_to_give(waiter));
+        }
+        lost
+    }
 }

@@ -49,6 +49,7 @@ use crate::m;
 use crate::p::bump_by;
 use crate::sched::call::{self, Call};
 use crate::sched::groups;
+use crate::sched::wait::Waiter;
 
 /// Rounds of spinning before a locker waits, and pauses in each (Go's figures).
 const SPIN_ROUNDS: u32 = 4;
@@ -125,19 +126,7 @@ impl Spot {
     /// Gives a token to one waiter, which becomes the `heir`. If nobody waits, apart from abandoned goroutines, the token stays for the next one that comes.
     fn give(&self, call: &Call, heir: &AtomicPtr<G>) {
         let grouped = call.m().is_some_and(|m| m.shared().groups.is_used());
-        let found = {
-            let mut inner = self.inner.lock();
-            let Inner { queue, passed, .. } = &mut *inner;
-            let found = match grouped {
-                true => queue.pop_entitled(passed),
-                false => queue.pop().map(|waiter| (waiter, None)),
-            };
-            if found.is_none() {
-                inner.tokens += 1;
-            }
-            found
-        };
-        if let Some((waiter, lender)) = found {
+        while let Some((waiter, lender)) = self.pop_or_keep(grouped) {
             if grouped && let Some(g) = waiter.header() {
                 g.lock_taken(); // it sleeps, so nobody else counts
                 heir.store(g.ptr().as_ptr(), Relaxed);
@@ -146,8 +135,25 @@ impl Spot {
                     groups::lend_to_heir(call, lender.header(), g);
                 }
             }
-            call.wake(waiter);
+            if call.wake_to_give(waiter) {
+                return;
+            }
+            heir.store(ptr::null_mut(), Relaxed);
         }
+    }
+
+    /// Who gets a token, and who lends to that one. None: the token stays.
+    fn pop_or_keep(&self, grouped: bool) -> Option<(Waiter, Option<Waiter>)> {
+        let mut inner = self.inner.lock();
+        let Inner { queue, passed, .. } = &mut *inner;
+        let found = match grouped {
+            true => queue.pop_entitled(passed),
+            false => queue.pop().map(|waiter| (waiter, None)),
+        };
+        if found.is_none() {
+            inner.tokens += 1;
+        }
+        found
     }
 
     /// Gives `n` tokens at once, one for each of `n` that wait or are about to. Returns how many of these have been abandoned and got none.
@@ -159,8 +165,7 @@ impl Spot {
             inner.tokens += n.saturating_sub(taken.live + taken.gone);
             (batch, taken.gone)
         };
-        batch.wake(call);
-        gone
+        gone + batch.wake_to_give(call)
     }
 }
 
@@ -446,8 +451,11 @@ impl Gate for AtSpot<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::RawMutex;
+    use crate::g::WaitReason;
     use crate::m;
     use crate::runtime::tests::runtime;
+    use crate::sched::call::Call;
     use crate::sync::{Condvar, Mutex, RwLock};
     use crate::{go, yield_now};
 
@@ -488,6 +496,28 @@ mod tests {
             pair.1.notify_one();
             waiter.join().unwrap();
         });
+    }
+
+    /// A waker was interrupted between taking a waiter out of the queue and waking it, until that one's runtime had stopped and looked at its queues for the last
+    /// time: the token was lost, and all who waited slept for good.
+    #[test]
+    fn one_whose_runtime_has_stopped_gets_nothing_from_a_late_waker() {
+        let lock: &'static RawMutex = Box::leak(Box::new(RawMutex::new()));
+        lock.lock(WaitReason::Mutex);
+        let rt = runtime(1);
+        rt.go(|| lock.lock(WaitReason::Mutex));
+        let pop = || {
+            let _call = Call::brief(); // for the lock
+            lock.spot.inner.lock().queue.pop()
+        };
+        let waiter = loop {
+            match pop() {
+                Some(waiter) => break waiter,
+                None => std::thread::yield_now(),
+            }
+        };
+        drop(rt);
+        assert!(!Call::brief().wake_to_give(waiter));
     }
 
     /// The count that goes down is that of the one that took the lock.

@@ -263,7 +263,11 @@ impl Semaphore {
             }
             batch
         };
-        batch.wake(&call);
+        let lost = batch.wake_to_give(&call);
+        drop(call);
+        if lost > 0 {
+            self.add_permits(lost);
+        }
     }
 }
 
