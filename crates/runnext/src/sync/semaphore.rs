@@ -13,7 +13,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering::*};
 use std::time::Duration;
 
-use super::queue::{Node, Place, Queue, with_will};
+use super::queue::{Batch, Node, Place, Queue, with_will};
 use crate::g::WaitReason;
 use crate::instant::Instant;
 use crate::lock::Lock;
@@ -248,26 +248,27 @@ impl Semaphore {
     }
 
     #[cold]
-    fn give_to_waiters(&self, n: usize) {
+    fn give_to_waiters(&self, mut n: usize) {
         let call = Call::brief();
-        let batch = {
-            let mut queue = self.queue.lock();
-            let (batch, taken) = queue.take(n);
-            if queue.is_empty() {
-                // WAITING, if still set, means zero permits (I1), so nobody changes the word without the lock; if the queue was
-                // emptied before we came, the permits are added like any others.
-                let more = (n - taken.live) * ONE;
-                let _ = self.state.fetch_update(Release, Relaxed, |old| {
-                    Some((old & !WAITING).saturating_add(more) & !WAITING)
-                });
-            }
-            batch
-        };
-        let lost = batch.wake_to_give(&call);
-        drop(call);
-        if lost > 0 {
-            self.add_permits(lost);
+        while n > 0 {
+            // Those that got none since their runtimes have stopped leave it to others.
+            n = self.take_waiters(n).wake_to_give(&call);
         }
+    }
+
+    /// The first `n` of those who wait, each of whom has a permit then. What is left of the permits is free.
+    fn take_waiters(&self, n: usize) -> Batch {
+        let mut queue = self.queue.lock();
+        let (batch, taken) = queue.take(n);
+        if queue.is_empty() {
+            // WAITING, if still set, means zero permits (I1), so nobody changes the word without the lock; if the queue was
+            // emptied before we came, the permits are added like any others.
+            let more = (n - taken.live) * ONE;
+            let _ = self.state.fetch_update(Release, Relaxed, |old| {
+                Some((old & !WAITING).saturating_add(more) & !WAITING)
+            });
+        }
+        batch
     }
 }
 
