@@ -47,7 +47,7 @@ use core::time::Duration;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use shelf::{Shelf, slot_of};
+use shelf::{SLOTS, Shelf, slot_of};
 
 /// The deadline that is never reached. [`deadline`] saturates to it.
 pub const NEVER: u64 = u64::MAX;
@@ -156,6 +156,8 @@ pub struct TimerHeap<T, M: Memory = Allocated> {
     shelf: Shelf<Node<T>, M>,
     /// The number of the next insertion (I1).
     inserted: u64,
+    /// The slot of the time at which somebody asked last who is due.
+    seen: u64,
 }
 
 struct Node<T> {
@@ -186,6 +188,7 @@ impl<T, M: Memory> TimerHeap<T, M> {
             rest: Default::default(),
             shelf: Shelf::new(),
             inserted: 0,
+            seen: 0,
         }
     }
 
@@ -310,9 +313,11 @@ impl<T, M: Memory> TimerHeap<T, M> {
             key: when,
             rest: Rest { number, item },
         };
-        if self.keys.len() >= NEAR {
+        let slot = slot_of(when);
+        // Not what is far off, even if it is due soon after the first: the shelf would begin there, and have no room for all that comes before.
+        if self.keys.len() >= NEAR && slot.saturating_sub(self.seen) < SLOTS as u64 {
             let now = slot_of(self.keys[0]);
-            match self.shelf.put(slot_of(when), now, node) {
+            match self.shelf.put(slot, now, node) {
                 Ok(()) => return false,
                 Err(back) => node = back,
             }
@@ -328,6 +333,7 @@ impl<T, M: Memory> TimerHeap<T, M> {
     /// one after the other, where the caller can ask for that of many at once.
     #[inline]
     pub fn pop_due(&mut self, now: u64) -> Option<(u64, T)> {
+        self.seen = slot_of(now);
         let first = *self.keys.first()?;
         if first > now || first == NEVER {
             return None;
@@ -375,6 +381,15 @@ impl<T: Entry, M: Memory> TimerHeap<T, M> {
         if self.shelf.len() != 0 {
             self.shelf.retain(|node| !node.rest.item.is_dead());
             self.come_to_later();
+        }
+        if self.shelf.is_sparse() {
+            // A few keep the memory of many: they go into the heap.
+            while let Some(first) = self.shelf.first() {
+                while let Some(node) = self.shelf.pop(first) {
+                    self.push(node);
+                }
+            }
+            self.shelf.release();
         }
     }
 }
@@ -515,6 +530,45 @@ mod tests {
         assert_eq!(heap.len(), 1);
         assert!(heap.keys.capacity() < 1000 && heap.rest.capacity() < 1000);
         assert_eq!(fire_all(&mut heap, 1), [0]);
+    }
+
+    #[test]
+    fn what_is_far_off_does_not_keep_the_near_from_the_shelf() {
+        const HOUR: u64 = 3_600_000_000_000;
+        let timers = timers((0..1000).map(|i| HOUR + i * 100_000).chain(1..=5000));
+        let mut heap = heap(&timers[..1000]);
+        let near: Vec<_> = (0..5000)
+            .map(|i| Timer(1_000_000 + i * 50_000, i as usize, Cell::new(false)))
+            .collect();
+        for timer in &near {
+            heap.insert(timer.0, timer);
+        }
+        assert!(heap.shelf.len() > 3000, "{} of 5000", heap.shelf.len());
+    }
+
+    #[test]
+    fn a_burst_that_fired_gives_its_memory_back_with_the_next_purge() {
+        let timers = timers((0..100_000).map(|i| 1_000_000 + i * 5_000));
+        let mut heap = heap(&timers);
+        assert!(heap.shelf.len() > 90_000);
+        assert_eq!(fire_all(&mut heap, NEVER - 1).len(), 100_000);
+        heap.purge();
+        assert!(heap.keys.capacity() < 1000 && heap.rest.capacity() < 1000);
+        assert!(heap.shelf.memory() < 1000, "{} chunks", heap.shelf.memory());
+    }
+
+    #[test]
+    fn a_burst_gives_its_memory_back_beside_a_few_that_live() {
+        let timers = timers((0..100_000).map(|i| 1_000_000 + i * 5_000));
+        let mut heap = heap(&timers);
+        for timer in timers.iter().filter(|timer| timer.1 % 1000 != 0) {
+            timer.cancel();
+        }
+        heap.purge();
+        assert_eq!(heap.len(), 100);
+        assert!(heap.keys.capacity() < 1000 && heap.rest.capacity() < 1000);
+        assert!(heap.shelf.memory() < 1000, "{} chunks", heap.shelf.memory());
+        assert_eq!(fire_all(&mut heap, NEVER - 1).len(), 100);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use super::{Array, Memory};
 /// The width of a slot: 2^17 ns, 131 µs.
 const WIDTH: u32 = 17;
 /// How many slots there are: as many as a word has bits, squared.
-const SLOTS: usize = 64 * 64;
+pub(super) const SLOTS: usize = 64 * 64;
 /// Entries in a slot. Others stay in the heap.
 const MOST: u32 = 1024;
 /// Entries that lie together.
@@ -83,6 +83,11 @@ impl<N, M: Memory> Shelf<N, M> {
             taken: [0; SLOTS / 64],
             words: 0,
         }
+    }
+
+    #[cfg(test)]
+    pub(super) fn memory(&self) -> usize {
+        self.chunks.len()
     }
 
     #[inline(always)]
@@ -248,10 +253,22 @@ impl<N, M: Memory> Shelf<N, M> {
             }
         }
         if self.len == 0 {
-            while self.chunks.pop().is_some() {}
-            self.chunks.shrink();
-            self.free = NONE;
+            self.release();
         }
+    }
+
+    /// Whether its memory is that of many more than it keeps: of each slot there may be one chunk that is not full.
+    pub(super) fn is_sparse(&self) -> bool {
+        let needed = self.len / CHUNK + self.len.min(SLOTS);
+        self.chunks.len() > 4 * needed + 64
+    }
+
+    /// Gives memory back. It is empty.
+    pub(super) fn release(&mut self) {
+        debug_assert_eq!(self.len, 0);
+        while self.chunks.pop().is_some() {}
+        self.chunks.shrink();
+        self.free = NONE;
     }
 }
 
