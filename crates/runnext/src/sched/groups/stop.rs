@@ -57,6 +57,10 @@ impl Shared {
         let used_up = here.over.load(Relaxed) || p.expired.load(Relaxed);
         match g.lane() {
             // SAFETY: runnable, and in no queue.
+            ROOT_LANE if g.is_light() && self.may_hog(g) => unsafe {
+                self.push_global_front(g.ptr())
+            },
+            // SAFETY: as above.
             ROOT_LANE => unsafe { self.push_global(g.ptr()) },
             lane => {
                 let home = &self.home_of(p, lane).groups;

@@ -22,6 +22,7 @@ use runnext_sys::clock;
 use super::ROOT_LANE;
 use super::local::{Local, NO_LANE};
 use super::turn;
+use crate::g::G;
 use crate::m::M;
 use crate::p::P;
 use crate::sched::Shared;
@@ -313,7 +314,8 @@ impl Shared {
             1 => p.groups.since.load(Relaxed).min(seen.since),
             _ => seen.since,
         };
-        let blamed = now >= since + m.g().map_or(0, |g| preempt::min_run(self, g));
+        let light = m.g().is_some_and(G::is_light);
+        let blamed = now >= since + if light { preempt::MIN_RUN_NS } else { 0 };
         if first {
             (seen.asked, seen.word) = (now, word);
             m.note.leave(slice, blamed);

@@ -307,8 +307,10 @@ impl Keeper {
         if ran < least {
             return (least - ran).max(FAST_NS);
         }
-        // Who is only presumed to be a hog is not blamed for being stopped so soon.
-        let presumed = ran < preempt::MIN_RUN_NS && m.g().is_some_and(G::is_light);
+        // Who is only presumed to be a hog is not blamed for being stopped so soon. Its timer blames it when it has used up a slice; without one nobody would, and it
+        // would keep its place before all others for good.
+        let presumed =
+            ran < preempt::MIN_RUN_NS && m.is_timed.load(Relaxed) && m.g().is_some_and(G::is_light);
         let since_asked = look.at.saturating_sub(look.asked);
         if since_asked < ASK_EVERY_NS {
             return ASK_EVERY_NS - since_asked;
