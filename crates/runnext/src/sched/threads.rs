@@ -493,9 +493,17 @@ impl Maker {
         }
     }
 
+    /// Whether joining a thread takes no time. After its last line its thread-locals are destroyed, by code of the program's, which may want another thread: nobody
+    /// who makes threads may wait for that. The system has no clock any more of one that is gone.
+    fn has_left(&self, thread: &Thread) -> bool {
+        // SAFETY: not reaped, so alive.
+        let m = || unsafe { &*self.shared.threads.ms[thread.id as usize].load(Acquire) };
+        thread.handle.is_finished() && m().cpu_ns().is_none()
+    }
+
     /// Joins a thread that has ended, and returns which M it was.
     fn join_ended(&mut self) -> Option<u32> {
-        let i = self.threads.iter().position(|t| t.handle.is_finished())?;
+        let i = self.threads.iter().position(|t| self.has_left(t))?;
         let ended = self.threads.swap_remove(i);
         let _ = ended.handle.join();
         self.shared.threads.count.store(self.threads.len(), Relaxed);
@@ -547,7 +555,8 @@ impl Maker {
         }
         let more = shared.stacks.trim();
         self.next_housekeeping = now + HOUSEKEEPING_NS;
-        if surplus > 0 || more {
+        let ending = self.threads.iter().any(|t| t.handle.is_finished());
+        if surplus > 0 || more || ending {
             self.next_housekeeping
         } else {
             u64::MAX
