@@ -347,6 +347,15 @@ pub unsafe fn from_request(info: *const siginfo_t) -> bool {
     }
 }
 
+/// Whether the kernel no longer knows who sent the signal: at the limit of pending signals it keeps no more than its number.
+///
+/// # Safety
+/// `info` is the second argument of a running handler.
+pub unsafe fn is_bare(info: *const siginfo_t) -> bool {
+    // SAFETY: by the contract alive; a signal with this code has a sender, 0 if it is unknown.
+    unsafe { (*info).si_code == libc::SI_USER && (*info).si_pid() == 0 }
+}
+
 /// Where the interrupted thread was.
 ///
 /// # Safety

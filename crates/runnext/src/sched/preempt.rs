@@ -168,8 +168,10 @@ unsafe extern "C" fn on_signal(signo: i32, info: *mut signal::siginfo_t, context
             // SAFETY: the kernel gave us this siginfo, for a timer.
             slice_over(m, unsafe { signal::periods(info) });
         }
-        // Ours, whether or not somebody still waits for it, or the thread is an M still: its timer may outlive that (`Shared::freeze`).
-        _ if sent || timer => {}
+        // Ours, whether or not somebody still waits for it, or the thread is an M still: its timer may outlive that (`Shared::freeze`). So is one of which the kernel
+        // kept only the number, at the limit of pending signals, if a request is on its way.
+        // SAFETY: the kernel gave us this siginfo.
+        _ if sent || timer || asked && unsafe { signal::is_bare(info) } => {}
         _ => {
             if let Some((_, previous)) = SIGNAL.get() {
                 // SAFETY: with the arguments the kernel gave us.
