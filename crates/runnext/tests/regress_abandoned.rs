@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::future::poll_fn;
+use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 use std::sync::mpsc;
@@ -10,8 +12,9 @@ use std::time::{Duration, Instant};
 
 use common::{built, child, holdings, runtime, shows, thread_id, until, until_asleep};
 use runnext::Runtime;
+use runnext::net::{TcpListener, UnixStream};
 use runnext::sync::{Condvar, Mutex, RwLock, Semaphore};
-use runnext::{chan, select};
+use runnext::{block_on, chan, select};
 
 /// Goroutines of a runtime that has stopped since, all of which wait for `what`, by `wait`.
 fn abandoned(n: usize, what: &str, wait: impl FnOnce() + Clone + Send + 'static) {
@@ -376,6 +379,38 @@ fn one_that_still_computes_takes_nothing_more() {
             until(|| holdings().threads == threads);
             assert_eq!(rx.try_recv(), Ok(7));
             assert!(!takes.is_finished());
+        }
+    })
+    .passed();
+}
+
+/// It got an error from a socket that was new to its runtime, and went on: a server went round and round in `accept`.
+#[test]
+fn one_that_still_computes_waits_for_no_socket_any_more() {
+    child(&[], || {
+        for way in 0..3 {
+            let threads = holdings().threads;
+            let (begun, stopped) = <(Arc<AtomicBool>, Arc<AtomicBool>)>::default();
+            let (rt, flags) = (runtime(1), (Arc::clone(&begun), Arc::clone(&stopped)));
+            let went_on = Arc::new(AtomicBool::new(false));
+            let goes_on = Arc::clone(&went_on);
+            let (near, _far) = UnixStream::pair().unwrap();
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            rt.go(move || {
+                flags.0.store(true, SeqCst);
+                while !flags.1.load(SeqCst) {}
+                let _ = match way {
+                    0 => (&near).read(&mut [0]),
+                    1 => listener.accept().map(|_| 0),
+                    _ => block_on(poll_fn(|cx| near.poll_read(cx, &mut [0]))),
+                };
+                goes_on.store(true, SeqCst);
+            });
+            until(|| begun.load(SeqCst));
+            assert_eq!(rt.shutdown(Duration::ZERO).abandoned, 1);
+            stopped.store(true, SeqCst);
+            until(|| holdings().threads == threads);
+            assert!(!went_on.load(SeqCst), "way {way}");
         }
     })
     .passed();

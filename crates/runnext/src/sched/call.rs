@@ -519,6 +519,19 @@ pub(crate) fn stop_here_for_good() -> ! {
     }
 }
 
+/// The abandoned goroutine that finds out by an error that its runtime has stopped ends here, and does not get to see the error.
+#[cold]
+pub(super) fn stop_if_abandoned() {
+    let Some(m) = m::current() else { return };
+    if !m.shared().stopped.load(Relaxed) || !is_to_stop(m) {
+        return;
+    }
+    if m.home.get() == Home::Blk {
+        m.shared().freeze(m);
+    }
+    stop_here_for_good()
+}
+
 /// Whether waiting for a lock by spinning may pay: its holder can be running elsewhere, and nobody waits for this P. A moment's
 /// view, for callers in user context.
 pub(crate) fn spinning_helps() -> bool {

@@ -52,7 +52,7 @@ use runnext_core::waitlist::{Node, WaitList};
 use runnext_sys::clock;
 use runnext_sys::ready::{self, Kick, Polled};
 
-use super::call::Call;
+use super::call::{Call, stop_if_abandoned};
 use super::timers::park_until;
 use super::wait::{Ticket, Waiter, Who};
 use crate::g::WaitReason;
@@ -383,7 +383,7 @@ impl Descriptor {
         }
         let (in_time, polled) = match current_hub() {
             Some(hub) => {
-                self.register(hub)?;
+                self.register(hub).inspect_err(|_| stop_if_abandoned())?;
                 let woken = self.wait_listed(Some(hub), direction, seen, fixed, until);
                 (woken, Polled::NotReady)
             }

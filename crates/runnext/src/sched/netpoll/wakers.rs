@@ -32,7 +32,7 @@ use super::{Descriptor, current_hub, rouse, timed_out};
 use crate::fatal::fatal;
 use crate::g::{After, G};
 use crate::p::P;
-use crate::sched::call::Call;
+use crate::sched::call::{Call, stop_if_abandoned};
 use crate::sched::{Shared, spawn};
 
 /// Slots whose wakers are due.
@@ -207,11 +207,21 @@ impl Descriptor {
         seen: u32,
         fixed: u64,
     ) -> io::Result<bool> {
-        let hub = match current_hub() {
+        let late;
+        let mut hub = match current_hub() {
             Some(hub) => hub,
             None => &reactor()?,
         };
-        self.register(hub)?;
+        if let Err(e) = self.register(hub) {
+            stop_if_abandoned();
+            if !hub.has_ended() {
+                return Err(e);
+            }
+            // Polled for the last time by a runtime that drops it then, or inside it by somebody else.
+            late = reactor()?;
+            hub = &late;
+            self.register(hub)?;
+        }
         // Wakers are cloned, woken and dropped in user context.
         let mut spare = Spare::new();
         let happened = loop {
