@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 
-use common::{built, runtime, until};
+use common::{built, child, runtime, until};
 use runnext::{Runtime, fs, go};
 
 /// A directory of its own for each test, gone at the end.
@@ -268,4 +268,32 @@ fn a_file_that_is_locked_holds_up_nobody() {
         let late = one.try_lock_shared();
         assert!(late.is_ok()); // the other handle went with its goroutine
     });
+}
+
+/// The standard library's function calls itself for each level: a goroutine's stack was used up by 1,400 of them.
+#[test]
+fn a_deep_tree_is_removed() {
+    const DEEP: usize = 1_600;
+    child(&[], || {
+        let mut most = libc::rlimit {
+            rlim_cur: 0,
+            rlim_max: 0,
+        };
+        // SAFETY: valid arguments.
+        unsafe {
+            libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut most);
+            most.rlim_cur = most.rlim_max; // it has a descriptor open for each level
+            libc::setrlimit(libc::RLIMIT_NOFILE, &raw const most);
+        }
+        let levels = DEEP.min(most.rlim_max as usize - 100);
+        runtime(1).run(|| {
+            let place = Place::new();
+            fs::create_dir_all(place.at(&"d/".repeat(levels))).unwrap();
+            fs::remove_dir_all(place.at("d")).unwrap();
+            assert!(!fs::exists(place.at("d")).unwrap());
+            let missing = fs::remove_dir_all(place.at("d")).unwrap_err();
+            assert_eq!(missing.kind(), ErrorKind::NotFound);
+        });
+    })
+    .passed();
 }

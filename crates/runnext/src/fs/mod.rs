@@ -34,8 +34,11 @@ mod lock;
 mod options;
 
 use std::io;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
+use std::thread;
 
+use crate::goroutine;
 use crate::sched::blocking::blocking;
 
 pub use dir::{DirBuilder, DirEntry, ReadDir, read_dir};
@@ -43,6 +46,9 @@ pub use file::File;
 pub use lock::TryLockError;
 pub use options::OpenOptions;
 pub use std::fs::{FileTimes, FileType, Metadata, Permissions};
+
+/// The stack of a thread that removes a directory: it calls itself for each level, 1,400 of which are too many for a goroutine's.
+const DEEP_STACK: usize = 2 << 20;
 
 /// The absolute form of a path, with all links followed.
 ///
@@ -360,7 +366,19 @@ pub fn remove_dir<P: AsRef<Path>>(path: P) -> io::Result<()> {
 /// }
 /// ```
 pub fn remove_dir_all<P: AsRef<Path>>(path: P) -> io::Result<()> {
-    blocking(|| std::fs::remove_dir_all(path))
+    let path = path.as_ref();
+    if goroutine::current().is_none() {
+        return std::fs::remove_dir_all(path);
+    }
+    blocking(|| {
+        thread::scope(|s| {
+            let deep = thread::Builder::new().stack_size(DEEP_STACK);
+            match deep.spawn_scoped(s, || std::fs::remove_dir_all(path)) {
+                Ok(there) => there.join().unwrap_or_else(|why| resume_unwind(why)),
+                Err(_) => std::fs::remove_dir_all(path), // few trees are deep
+            }
+        })
+    })
 }
 
 /// Removes a name of a file.
