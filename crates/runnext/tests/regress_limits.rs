@@ -126,7 +126,7 @@ fn a_thread_that_ends_slowly_keeps_no_others_from_being_made() {
                 let meet: Vec<_> = (0..MANY)
                     .map(|_| {
                         let barrier = Arc::clone(&barrier);
-                        go(move || drop(barrier.wait()))
+                        go(move || _ = barrier.wait())
                     })
                     .collect();
                 meet.into_iter()
