@@ -8,7 +8,8 @@
 //! # Protocol
 //! The reason of the wait says that there is a will. It goes by CAS, so either the goroutine has it back, or one other carries it out.
 //! goroutine: 1 `make_will`  2 queue up, and park  3 close the call  4 `revoke_will`: refused: somebody has carried it out, so it stops for good
-//! others:    it was taken out of a queue that nobody serves any more, or its thread is frozen with it, and it does not wait: `take_will`
+//! others:    it was taken out of a queue that nobody serves any more, or its thread is frozen with it, and it does not wait: `take_will`; or it was woken from
+//!            elsewhere when all had stopped (`Call::wake_to_give`): `take_will`, and what it was woken for goes to the next at once
 //!
 //! # Context
 //! Made in RT, revoked and carried out in user context.

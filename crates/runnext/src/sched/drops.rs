@@ -20,6 +20,9 @@
 //! queue. So a ringer reads `stopped` after it has queued the future, and if it is set starts the helper ([`Shared::queued_late`]). The queue's
 //! lock orders the two: either the future was queued before the stopper's last look at the queue, or the ringer sees `stopped`.
 //!
+//! Goroutines with a will are looked for in the same queues. Who wakes one from outside the runtime is a visitor (`Shared::visit`) from before it reads
+//! `stopped` until the goroutine is queued; the stopper sees visitors off between setting it and its look. So one of the two carries the will out.
+//!
 //! # Context
 //! User context, outside the runtime, on any thread.
 

@@ -18,7 +18,8 @@
 //! given is lost, so whoever takes waiters out of a list asks [`Waiter::is_gone`] under the list's lock, before it claims anything,
 //! and drops the node from the list if so. Nodes and headers of the abandoned are never freed. Once `stopped` is set no goroutine of that runtime
 //! begins to run, so none is passed over that could still go on, but one that is on its way into the wait, which has no right to what comes.
-//! One that was woken before, and never runs again, has been given something already: locks and semaphores have it passed on (`g::will`).
+//! One that was woken before, and never runs again, has been given something already: locks and semaphores have it passed on (`g::will`). So has one that was taken
+//! out of a list before and is woken afterwards, perhaps much later: its waker finds that out (`Call::wake_to_give`).
 //!
 //! | thread's word | meaning                  | left by                |
 //! |---------------|--------------------------|------------------------|
