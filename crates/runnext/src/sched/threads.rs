@@ -485,7 +485,8 @@ impl Maker {
 
     /// Joins threads that have ended and frees their Ms.
     fn reap(&mut self) {
-        while let Some(id) = self.join_ended() {
+        while let Some(i) = self.threads.iter().position(|t| self.has_left(t)) {
+            let id = self.join(i);
             let m = self.shared.threads.ms[id as usize].swap(ptr::null_mut(), AcqRel);
             self.let_looks_end(); // no P names it any more, but one may have begun while one did
             // SAFETY: its thread has ended; only this thread frees Ms.
@@ -502,12 +503,11 @@ impl Maker {
     }
 
     /// Joins a thread that has ended, and returns which M it was.
-    fn join_ended(&mut self) -> Option<u32> {
-        let i = self.threads.iter().position(|t| self.has_left(t))?;
+    fn join(&mut self, i: usize) -> u32 {
         let ended = self.threads.swap_remove(i);
         let _ = ended.handle.join();
         self.shared.threads.count.store(self.threads.len(), Relaxed);
-        Some(ended.id)
+        ended.id
     }
 
     /// Returns when no look is under way that may have found an M which is in no table any more.
@@ -567,7 +567,10 @@ impl Maker {
     /// waited with its thread may hand a P to that thread when it has long been sent on, and has ended.
     fn wait_for_threads(mut self) {
         loop {
-            while self.join_ended().is_some() {}
+            // Nobody wants a thread any more: whatever they do last is waited for.
+            while let Some(i) = self.threads.iter().position(|t| t.handle.is_finished()) {
+                self.join(i);
+            }
             let mut waits = false;
             for t in &self.threads {
                 // SAFETY: not reaped, so alive.
