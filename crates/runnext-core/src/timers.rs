@@ -10,8 +10,8 @@
 //! that (`bench timers`: 5 to 10 % less CPU time). Entries that stay where they are, with short numbers moving in their stead, were tried: no
 //! better.
 //!
-//! A heap that does not fit in the cache waits for memory all the same, and sleeps in the thousands are due one close after the other. So beyond [`NEAR`] entries those of later
-//! slots of time are put on a [`shelf`], unsorted, and come into the heap with their whole slot, when its head has got there (`bench timers`: 22 % of all
+//! A heap that does not fit in the cache waits for memory all the same, and sleeps in the thousands are due one close after the other. So beyond `NEAR` entries those of later
+//! slots of time are put on a `shelf`, unsorted, and come into the heap with their whole slot, when its head has got there (`bench timers`: 22 % of all
 //! CPU time was spent in the heaps, 8 % is).
 //!
 //! Rejected: a wheel alone (rounds deadlines to its tick, and sub-millisecond sleeps are promised; finding the next deadline, asked before
